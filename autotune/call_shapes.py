@@ -18,10 +18,19 @@ PREFILL_QUERIES: Final = {3: "[T, H, D]"}
 
 
 def dense_shape(
-    q: "torch.Tensor", k: "torch.Tensor", v: "torch.Tensor", causal: bool, window: int | None, softcap: bool
+    q: "torch.Tensor",
+    k: "torch.Tensor",
+    v: "torch.Tensor",
+    causal: bool,
+    window: int | None,
+    softcap: bool,
+    operands: tuple[str | None, bool, bool] = (None, False, False),
 ) -> AttentionShape:
-    """Return the shape of a call of ``attention`` over tensors of four dimensions, none of size 0."""
-    return _dense_shape(q.shape, k.shape, v.shape[3], q.dtype, causal, window, softcap)
+    """Return the shape of a call of ``attention`` over tensors of four dimensions, none of size 0.
+
+    ``operands`` are the kind of its mask, and if it has sinks and ends of keys.
+    """
+    return _dense_shape(q.shape, k.shape, v.shape[3], q.dtype, causal, window, softcap, operands)
 
 
 def check_dense_ranks(q: "torch.Tensor", k: "torch.Tensor", v: "torch.Tensor") -> None:
@@ -65,12 +74,13 @@ def padded_shape(
     v: "torch.Tensor",
     causal: bool,
     window: int | None,
-    softcap: bool,
+    features: tuple[bool, bool],
     numbers: "Mapping[str, torch.Tensor | None]",
 ) -> VarlenShape:
     """Return the shape of a call of ``attention`` over a padded batch, none of whose sizes is 0.
 
-    ``numbers`` say which rows count. They are not read: where any are given, half of the rows do in the mean.
+    ``features`` tell if it has a softcap, and sinks. ``numbers`` say which rows count. They are not read: where any are
+    given, half of the rows do in the mean.
     """
     counted = (numbers["q_lens"] is not None, numbers["kv_lens"] is not None or numbers["kv_starts"] is not None)
     sizes: list[int] = [power_of_two(q.shape[0])]
@@ -78,7 +88,7 @@ def padded_shape(
         bound = power_of_two(rows)
         sizes += (bound, max(1, bound // 2) if is_counted else bound)
     heads = (*q.shape[2:], k.shape[2], v.shape[3])
-    return _varlen_shape(tuple(sizes), heads, _name(q.dtype), causal, window, (softcap, False))
+    return _varlen_shape(tuple(sizes), heads, _name(q.dtype), causal, window, features)
 
 
 def decode_shape(
@@ -145,10 +155,13 @@ def _dense_shape(
     causal: bool,
     window: int | None,
     softcap: bool,
+    operands: tuple[str | None, bool, bool] = (None, False, False),
 ) -> AttentionShape:
-    sizes = {"batch": q[0], "heads": q[2], "kv_heads": k[2], "seq_q": q[1], "seq_kv": k[1]}
-    widths = {"head_dim": q[3], "head_dim_v": width}
-    return AttentionShape(**sizes, **widths, dtype=_name(dtype), causal=causal, window=window, softcap=softcap)
+    sizes: dict[str, Any] = {"batch": q[0], "heads": q[2], "kv_heads": k[2], "seq_q": q[1], "seq_kv": k[1]}
+    features: dict[str, Any] = {"head_dim": q[3], "head_dim_v": width, "causal": causal, "window": window}
+    features |= {"softcap": softcap, "attn_mask": operands[0], "sinks": operands[1]}
+    features["kv_ends"] = operands[2]
+    return AttentionShape(**sizes, **features, dtype=_name(dtype))
 
 
 def _round_lengths(of: str, longest: int, rows: int, batch: int) -> tuple[int, int]:

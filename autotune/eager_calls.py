@@ -63,6 +63,9 @@ def attend(
     kv_lens: "torch.Tensor | None",
     kv_starts: "torch.Tensor | None",
     check: bool,
+    attn_mask: "torch.Tensor | None",
+    sinks: "torch.Tensor | None",
+    kv_ends: "torch.Tensor | None",
     *,
     return_lse: bool,
     out: "torch.Tensor | None",
@@ -74,18 +77,50 @@ def attend(
         from autotune.kernels.flash_attention.scales import refuse_scales
 
         refuse_scales(q, scales)
+    operands: dict[str, torch.Tensor | None] = {}
+    if attn_mask is not None or sinks is not None or kv_ends is not None:
+        from autotune.kernels.flash_attention.operands import check_operands
+
+        operands = {"attn_mask": attn_mask, "sinks": sinks, "kv_ends": kv_ends}
+        check_operands(q, k.shape[1], **operands)
     if q_lens is not None or kv_lens is not None or kv_starts is not None:
         numbers = {"q_lens": q_lens, "kv_lens": kv_lens, "kv_starts": kv_starts}
         return _attend_padded(
-            *(q, k, v, numbers, causal, window, softcap, scale, check), return_lse=return_lse, out=out
+            *(q, k, v, numbers, causal, window, softcap, scale, check, operands), return_lse=return_lse, out=out
         )
     if 0 in (q.shape[0], q.shape[1], k.shape[1]):
-        return _attend_nothing(q, k, v, scale=scale, softcap=softcap, return_lse=return_lse, out=out)
+        return _attend_nothing(q, k, v, sinks, scale=scale, softcap=softcap, return_lse=return_lse, out=out)
+    if operands:
+        return _attend_with(operands, q, k, v, causal, window, softcap, scale, return_lse=return_lse, out=out)
     shape = dense_shape(q, k, v, causal, window, softcap is not None)
     kernel = pick_for_device(shape, gpu_of(q), "flash_attention")  # keeps its picks, until reload()
     if out is None:  # an implementation of somebody else's need not know of buffers
         return kernel(q, k, v, scale=scale, softcap=softcap, return_lse=return_lse, **scales)
     return kernel(q, k, v, scale=scale, softcap=softcap, return_lse=return_lse, out=out, **scales)
+
+
+def _attend_with(
+    operands: "dict[str, torch.Tensor | None]",
+    q: "torch.Tensor",
+    k: "torch.Tensor",
+    v: "torch.Tensor",
+    causal: bool,
+    window: int | None,
+    softcap: float | None,
+    scale: float | None,
+    *,
+    return_lse: bool,
+    out: "torch.Tensor | None",
+) -> Any:
+    """Compute attention with a mask operand or sinks, which were checked."""
+    from autotune.kernels.flash_attention.operands import kind_of_mask
+
+    kinds = (kind_of_mask(operands["attn_mask"]), operands["sinks"] is not None, operands["kv_ends"] is not None)
+    shape = dense_shape(q, k, v, causal, window, softcap is not None, kinds)
+    kernel = pick_for_device(shape, gpu_of(q), "flash_attention")
+    options: dict[str, Any] = {name: each for name, each in operands.items() if each is not None}
+    options |= {"scale": scale, "softcap": softcap, "return_lse": return_lse} | ({} if out is None else {"out": out})
+    return kernel(q, k, v, **options)
 
 
 def _attend_padded(
@@ -98,23 +133,28 @@ def _attend_padded(
     softcap: float | None,
     scale: float | None,
     check: bool,
+    operands: "dict[str, torch.Tensor | None]",
     *,
     return_lse: bool,
     out: "torch.Tensor | None",
 ) -> Any:
     """Compute attention over a padded batch, by a kernel of packed sequences; ``numbers`` say which rows count."""
+    from autotune.kernels.flash_attention.operands import refuse_beside_padding
     from autotune.kernels.flash_attention_varlen.padding import PACKED, check_counts, check_padding, refuse_bytes
 
     refuse_bytes(q, numbers)
+    refuse_beside_padding(operands, numbers)
+    sinks = operands.get("sinks")
     if 0 in (q.shape[0], q.shape[1], k.shape[1]):
         check_padding(numbers, q.shape[0], {"q": q})
         if check:
             check_counts(numbers, *([each.shape[1]] * each.shape[0] for each in (q, k)))
-        return _attend_nothing(q, k, v, scale=scale, softcap=softcap, return_lse=return_lse, out=out)
-    shape = padded_shape(q, k, v, causal, window, softcap is not None, numbers)
+        return _attend_nothing(q, k, v, sinks, scale=scale, softcap=softcap, return_lse=return_lse, out=out)
+    shape = padded_shape(q, k, v, causal, window, (softcap is not None, sinks is not None), numbers)
     kernel = pick_for_device(shape, gpu_of(q), "flash_attention_varlen")
     options: dict[str, Any] = dict(zip(PACKED, numbers.values(), strict=True))
-    options |= {"scale": scale, "softcap": softcap, "check": check} | ({} if out is None else {"out": out})
+    options |= {"scale": scale, "softcap": softcap, "check": check}
+    options |= {name: each for name, each in (("sinks", sinks), ("out", out)) if each is not None}
     found = kernel(q, k, v, None, None, return_lse=return_lse, **options)
     return (found[0], found[1].transpose(1, 2)) if return_lse else found
 
@@ -123,6 +163,7 @@ def _attend_nothing(
     q: "torch.Tensor",
     k: "torch.Tensor",
     v: "torch.Tensor",
+    sinks: "torch.Tensor | None",
     *,
     scale: float | None,
     softcap: float | None,
@@ -146,6 +187,8 @@ def _attend_nothing(
         check_apart(out, {"q": q, "k": k, "v": v})
         out.zero_()
     lse = out.new_full((q.shape[0], q.shape[2], q.shape[1]), -math.inf).float()
+    if sinks is not None:
+        lse.copy_(sinks[:, None])
     return (out, lse) if return_lse else out
 
 

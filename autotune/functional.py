@@ -22,6 +22,9 @@ class DenseOptions(TypedDict, total=False):
     softcap: float | None
     scale: float | None
     out: "torch.Tensor | None"
+    attn_mask: "torch.Tensor | None"
+    sinks: "torch.Tensor | None"
+    kv_ends: "torch.Tensor | None"
     q_lens: "torch.Tensor | None"
     kv_lens: "torch.Tensor | None"
     kv_starts: "torch.Tensor | None"
@@ -64,6 +67,9 @@ def attention(
     scale: float | None = None,
     return_lse: bool = False,
     out: "torch.Tensor | None" = None,
+    attn_mask: "torch.Tensor | None" = None,
+    sinks: "torch.Tensor | None" = None,
+    kv_ends: "torch.Tensor | None" = None,
     q_lens: "torch.Tensor | None" = None,
     kv_lens: "torch.Tensor | None" = None,
     kv_starts: "torch.Tensor | None" = None,
@@ -82,7 +88,17 @@ def attention(
         window: see only keys closer than this many positions, one's own included.
         softcap: bound scaled scores by ``softcap * tanh(score / softcap)``.
         scale: what scores are multiplied by; ``D ** -0.5`` by default.
-        return_lse: also return the natural log-sum-exp of the scores, fp32 ``[B, H, S_q]``.
+        return_lse: also return the natural log-sum-exp of the scores, sinks included, fp32 ``[B, H, S_q]``.
+        attn_mask: ``[B or 1, H or 1, S_q or 1, S_kv]`` of any strides, beside ``causal`` and ``window``. A boolean one
+            is True where a key may be seen. Another, of the dtype of ``q`` or fp32, is added to the scaled, and capped,
+            scores: a bias, such as T5's, in which -inf, or what is below -2e38, hides a key. Not for a padded batch: it
+            can hide padding, too. 16 or 32 bits an element of ``q``.
+        sinks: ``[H]`` of floating point: one more logit of each head's denominator, without a value. 16 or 32 bits an
+            element of ``q``.
+        kv_ends: with ``causal``, int32 ``[B or 1, S_q]``: a query sees keys before this one, too, as the tokens of an
+            image see each other in Gemma 3: key j where ``j < max(i + S_kv - S_q + 1, kv_ends[b, i])``, and of those
+            with ``window`` the keys closer than so many positions in its past. 0 changes nothing. Not for a padded
+            batch. 16 or 32 bits an element of ``q``.
         out: write the output here, ``[B, S_q, H, D_v]`` of the dtype of ``q``, any strides with a unit last one; it
             shares no memory with the inputs. Of float8_e4m3fn it is bfloat16, or float16. Of a padded batch it is
             contiguous.
@@ -100,7 +116,7 @@ def attention(
 
     Returns:
         The output ``[B, S_q, H, D_v]`` in the dtype of ``q``, bfloat16 of float8_e4m3fn, or ``out`` itself where it is
-        given; a query that sees no key gets 0, its log-sum-exp is -inf.
+        given; a query that sees no key gets 0, its log-sum-exp is -inf, or its sink.
 
     Raises:
         InputMismatchError: tensors that do not fit each other.
@@ -108,6 +124,7 @@ def attention(
 
     Example:
         >>> out = autotune.attention(q, k, v, causal=True)
+        >>> out = autotune.attention(q, k, v, attn_mask=is_token[:, None, None])  # bool [B, S_kv]: hides padding
     """
     scales: dict[str, torch.Tensor | float | None] = {}
     if q_scale is not None or k_scale is not None or v_scale is not None:
@@ -126,13 +143,16 @@ def attention(
             kv_lens=kv_lens,
             kv_starts=kv_starts,
             check=check,
+            attn_mask=attn_mask,
+            sinks=sinks,
+            kv_ends=kv_ends,
             return_lse=return_lse,
             out=out,
         )
     # In a row: a starred tuple before ``scales`` leaves their types open.
     # fmt: off
     result: Result = attend(
-        q, k, v, causal, window, softcap, scale, q_lens, kv_lens, kv_starts, check,
+        q, k, v, causal, window, softcap, scale, q_lens, kv_lens, kv_starts, check, attn_mask, sinks, kv_ends,
         return_lse=return_lse, out=out, **scales,
     )
     # fmt: on

@@ -13,6 +13,7 @@ from autotune.errors import InvalidShapeError
 MAX_LENGTH: Final = 2**31 - 1  # lengths are int32 in the kernels; offsets are not
 MAX_CONTEXT: Final = 2**30  # tokens: capacities are rounded up to powers of two, and a tile's end must fit an int32
 LAYOUTS: Final = ("NHD", "HND")
+MASKS: Final = ("boolean", "additive")
 # How far apart evenness 1, all lengths alike, and 0 lie, in units of a factor of two. From 1 to 1/2, lengths drawn
 # uniformly, is then twice as far as a winner is served: winners of 64 even sequences took 16 to 18 % longer there than
 # that batch's own (paged_decode, 32/8 and 8/1 heads, NVIDIA H200, 2026-11-22). Between the two nothing is recorded.
@@ -141,8 +142,12 @@ class AttentionShape(Shape):
     ``kv_heads``, ``seq_kv`` and ``head_dim_v`` follow ``heads``, ``seq_q`` and ``head_dim`` where they are not given.
     ``causal`` is bottom-right aligned: query i sees keys up to i + seq_kv - seq_q. A ``window`` of W leaves the keys
     closer than W positions to the query's own, which counts (``sliding_window`` in Hugging Face configs).
-    ``softcap`` says whether the feature is on; its value is given at the call. ``dtype`` may be torch's, or short:
-    ``"bf16"``. That of ``"float8_e4m3fn"`` is of queries, keys and values; the output is then of 16 bits.
+    ``softcap`` and ``sinks`` say whether the feature is on; its values are given at the call. So is the operand that
+    ``attn_mask`` says the kind of: ``"boolean"`` hides keys, ``"additive"`` is added to the scores. As a problem that
+    is tuned the one is ``[batch, 1, seq_q, seq_kv]``, as of padding, the other ``[1, heads, seq_q, seq_kv]``, as a bias
+    of positions; a call may broadcast otherwise. ``kv_ends`` says that each query of causal attention has an end of its
+    own, up to which it sees keys beside those of its past. ``dtype`` may be torch's, or short: ``"bf16"``. That of
+    ``"float8_e4m3fn"`` is of queries, keys and values; the output is then of 16 bits.
 
     Example:
         >>> AttentionShape(batch=16, heads=16, seq_q=1024, head_dim=128, causal=True).seq_kv
@@ -153,7 +158,15 @@ class AttentionShape(Shape):
         UnknownNameError: the dtype does not exist.
     """
 
-    FAMILY: ClassVar[tuple[str, ...]] = ("dtype", "head_dim", "head_dim_v", "causal", "window", "softcap")
+    FAMILY: ClassVar[tuple[str, ...]] = (
+        *("dtype", "head_dim", "head_dim_v"),
+        *("causal", "window", "softcap", "attn_mask", "sinks", "kv_ends"),
+    )
+    ABSENT: ClassVar[Mapping[str, "int | float | str | bool | None"]] = {
+        "attn_mask": None,
+        "sinks": False,
+        "kv_ends": False,
+    }
     REMOVED: ClassVar[Mapping[str, "int | float | str | bool | None"]] = {"varlen": False}
 
     batch: int
@@ -167,6 +180,9 @@ class AttentionShape(Shape):
     causal: bool = False
     window: int | None = None
     softcap: bool = False
+    attn_mask: str | None = None
+    sinks: bool = False
+    kv_ends: bool = False
 
     def __post_init__(self) -> None:
         self._follow({"kv_heads": "heads", "seq_kv": "seq_q", "head_dim_v": "head_dim"})
@@ -181,7 +197,14 @@ class AttentionShape(Shape):
             raise InvalidShapeError(f"heads={self.heads} is not a multiple of kv_heads={self.kv_heads}")
         if self.window is not None:
             self._require_int("window")
-        self._require_bool("causal", "softcap")
+        self._require_bool("causal", "softcap", "sinks", "kv_ends")
+        if self.kv_ends and not self.causal:
+            raise InvalidShapeError(
+                "kv_ends=True with causal=False is not allowed; expected causal=True, which it widens"
+            )
+        if self.attn_mask is not None and self.attn_mask not in MASKS:
+            allowed = ", ".join(map(repr, MASKS))
+            raise InvalidShapeError(f"attn_mask={self.attn_mask!r} is not allowed; expected None, {allowed}")
 
     @property
     def group(self) -> int:
@@ -198,8 +221,9 @@ class AttentionShape(Shape):
         dims = f"{self.head_dim}" if self.head_dim == self.head_dim_v else f"{self.head_dim}/{self.head_dim_v}"
         mask = "causal" if self.causal else "full"
         window = f", window {self.window}" if self.window else ""
-        softcap = ", softcap" if self.softcap else ""
-        return f"batch {self.batch}, {heads} of {dims}, {lengths}, {self.dtype}, {mask}{window}{softcap}"
+        operand = f", {self.attn_mask} mask" if self.attn_mask else ""
+        flags = "".join(f", {name}" for name in ("softcap", "sinks", "kv_ends") if getattr(self, name))
+        return f"batch {self.batch}, {heads} of {dims}, {lengths}, {self.dtype}, {mask}{window}{operand}{flags}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

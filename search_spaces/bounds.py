@@ -35,6 +35,14 @@ def quantized(title: str, shape: AttentionShape) -> str | None:
     return f"{title} computes no {shape.dtype}" if shape.dtype in QUANTIZED_DTYPES else None
 
 
+def operands(title: str, shape: AttentionShape) -> str | None:
+    """Return why an implementation without operands does not compute a shape, or None."""
+    if shape.attn_mask is not None:
+        return f"{title} takes no mask, and the shape has attn_mask={shape.attn_mask!r}"
+    asked = (name for name in ("sinks", "kv_ends") if getattr(shape, name))
+    return next((f"{title} takes no {name}, and the shape has {name}=True" for name in asked), None)
+
+
 def padded_length(length: int) -> int:
     """Return the longest block that pays for a length."""
     return max(MIN_BLOCK, power_of_two(length))

@@ -26,10 +26,10 @@ def test_a_seed_draws_the_same_distinct_shapes_and_more_of_them_begin_alike(oper
 
 @pytest.mark.parametrize("operation", [DENSE, DECODE], ids=lambda each: each.name)
 def test_every_drawn_shape_can_be_tuned_and_fits(operation: Operation[Any]) -> None:
-    (implementation, *_) = implementations_of(operation.name)
+    known = implementations_of(operation.name)
     for shape in draw_shapes(operation, 60, 0, memory_mib=81559):
         assert operation.unsupported(shape) is None
-        assert implementation.supports(shape, NVIDIA_H200) is None
+        assert any(each.supports(shape, NVIDIA_H200) is None for each in known)
         cost = operation.cost(shape)
         assert cost.flops <= MAX_FLOPS
         assert cost.bytes <= 81559 * 2**20 / 16

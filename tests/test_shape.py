@@ -89,8 +89,27 @@ def test_shapes_are_frozen_hashable_values() -> None:
 
 
 def test_columns_are_the_fields_in_order() -> None:
-    names = "batch heads kv_heads seq_q seq_kv head_dim head_dim_v dtype causal window softcap"
+    names = "batch heads kv_heads seq_q seq_kv head_dim head_dim_v dtype causal window softcap attn_mask sinks kv_ends"
     assert list(AttentionShape(**SIZES).as_dict()) == names.split()
+
+
+def test_operands_are_of_the_family_and_said() -> None:
+    shape = AttentionShape(**SIZES, attn_mask="boolean", sinks=True)
+    assert str(shape).endswith(", boolean mask, sinks")
+    assert shape.distance(AttentionShape(**SIZES)) == math.inf
+    assert replace(shape, attn_mask="additive").distance(shape) == math.inf
+
+
+def test_ends_of_keys_widen_causal_attention_alone() -> None:
+    assert str(AttentionShape(**SIZES, causal=True, kv_ends=True)).endswith(", causal, kv_ends")
+    with pytest.raises(InvalidShapeError, match="kv_ends=True with causal=False is not allowed; expected causal=True"):
+        AttentionShape(**SIZES, kv_ends=True)
+
+
+@pytest.mark.parametrize("kind", ["bool", "", True, 1])
+def test_a_mask_is_boolean_or_additive(kind: Any) -> None:
+    with pytest.raises(InvalidShapeError, match=r"attn_mask=.* is not allowed; expected None, 'boolean', 'additive'"):
+        AttentionShape(**SIZES, attn_mask=kind)
 
 
 def test_coordinates_are_logarithms_of_the_sizes() -> None:

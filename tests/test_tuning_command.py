@@ -59,7 +59,9 @@ def any_shape(random_: random.Random) -> Shape:
     }
     if random_.random() < 0.5:
         lengths: dict[str, Any] = {"seq_q": random_.randint(1, 5000), "seq_kv": random_.choice([None, 4096])}
-        return AttentionShape(**sizes, **lengths, causal=random_.random() < 0.5)
+        lengths |= {"attn_mask": random_.choice([None, None, "boolean", "additive"]), "sinks": random_.random() < 0.3}
+        lengths |= {"causal": random_.random() < 0.5}
+        return AttentionShape(**sizes, **lengths, kv_ends=lengths["causal"] and random_.random() < 0.3)
     context = random_.randint(16, 9999)
     sizes |= {"seq_q": random_.choice([1, 1, 4, 200]) if context > 200 else 1, "page_size": 64}
     sizes |= {"max_context": context, "mean_context": random_.choice([None, context // 2])}

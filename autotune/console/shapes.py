@@ -222,7 +222,7 @@ def _describe(operation: Operation[Any], options: ShapeOptions, model: ModelShap
     """Return the shapes of one operation; ``of`` names their part of what was asked for, if they are not all of it."""
     kind = kind_of(operation)
     base = _usual_heads(kind.usual, options) if model is None else model
-    notes = [] if model is None else _left_out(operation, kind, options, model)
+    notes = [] if model is None else _left_out(operation, options, model)
     with _named_by_options(kind):
         shapes = tuple(kind.make(options, base, USUAL.get(operation.name, Usual())))
         for shape in shapes:
@@ -270,11 +270,12 @@ def _spread_text(operation: Operation[Any], options: ShapeOptions, shape: Shape)
     return f"{text}: {singles} with 1 query each, one with {chunk} ({rest})"
 
 
-def _left_out(operation: Operation[Any], kind: Kind, options: ShapeOptions, model: ModelShape) -> list[str]:
+def _left_out(operation: Operation[Any], options: ShapeOptions, model: ModelShape) -> list[str]:
+    known = {field.name for field in fields(operation.shape_class)}
     notes = [
         f"{model.name} has {feature}, which {operation.name} does not compute: left out"
         for feature in ("sinks", "alibi")
-        if getattr(model, feature) and feature not in kind.own
+        if getattr(model, feature) and feature not in known
     ]
     if model.mixes_windows and options.window is None:
         others = f"only some layers of {model.name} have its window of {model.window} keys: this is for the others"

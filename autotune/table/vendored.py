@@ -19,6 +19,7 @@ import math
 
 OWNER = {owner}
 FIELDS = {fields}
+ABSENT = {absent}  # fields that joined later, which a call may leave out, and what they then are
 FAMILY = {family}  # what two shapes must share for one to take the config of the other
 ROWS = {rows}
 
@@ -26,12 +27,13 @@ ROWS = {rows}
 def config_for(*, device=None, max_distance=1.0, **shape):
     """Return the config of the nearest tuned shape as a dict, or None where none is near enough.
 
-    Every field of FIELDS is an argument. Fields of FAMILY must be equal, and so must what is no size; of sizes the
-    distance is measured in factors of two, Euclidean over all of them, and 0 is the very shape. ``device`` is a GPU's
-    name, which may be left out where all rows are of one.
+    Every field of FIELDS is an argument, of which those of ABSENT may be left out. Fields of FAMILY must be equal, and
+    so must what is no size; of sizes the distance is measured in factors of two, Euclidean over all of them, and 0 is
+    the very shape. ``device`` is a GPU's name, which may be left out where all rows are of one.
     """
+    given, shape = shape, {{**ABSENT, **shape}}
     if set(shape) != set(FIELDS):
-        raise TypeError("config_for takes %s; got %s" % (", ".join(FIELDS), ", ".join(sorted(shape)) or "nothing"))
+        raise TypeError("config_for takes %s; got %s" % (", ".join(FIELDS), ", ".join(sorted(given)) or "nothing"))
     devices = sorted({{row["device"] for row in ROWS}})
     if device is None and len(devices) > 1:
         raise TypeError("device is needed; expected one of " + ", ".join(devices))
@@ -72,6 +74,7 @@ def vendored_source(trials: Sequence[Trial]) -> str:
     return _SOURCE.format(
         owner=ascii(f"{operation}/{implementation}"),  # names are of others: as text they cannot end a docstring
         fields=repr(tuple(column.name for column in shape_columns(shape_class))),
+        absent=repr(dict(shape_class.ABSENT)),
         family=repr(tuple(shape_class.FAMILY)),
         rows=pformat([_row(trial) for trial in one_cap(trials)], width=116, sort_dicts=False),
     )

@@ -7,8 +7,9 @@ import torch
 
 from autotune.call_shapes import check_dense_ranks, dense_shape, padded_shape
 from autotune.eager_calls import attend
-from autotune.errors import InputMismatchError
+from autotune.errors import InputMismatchError, UsageError
 from autotune.kernels.flash_attention.checks import check_fit
+from autotune.kernels.flash_attention.operands import check_operands, kind_of_mask, refuse_beside_padding
 from autotune.kernels.flash_attention.scales import is_quantized
 from autotune.kernels.flash_attention_varlen import packed_call
 from autotune.kernels.flash_attention_varlen.padding import PADDED
@@ -17,6 +18,7 @@ from autotune.torch_ops.op_family import OpFamily
 from autotune.torch_ops.tensor_op import Arguments, is_known
 
 TENSORS: Final = ("q", "k", "v")
+OPERANDS: Final = ("attn_mask", "sinks", "kv_ends")
 OPTIONS: Final = {
     "causal": "bool",
     "window": "SymInt?",
@@ -24,6 +26,7 @@ OPTIONS: Final = {
     "scale": "float?",
     **dict.fromkeys(PADDED, "Tensor?"),
     "check": "bool",
+    **dict.fromkeys(OPERANDS, "Tensor?"),
 }
 
 
@@ -50,14 +53,19 @@ def _make_results(
 def _check_sizes(tensors: dict[str, torch.Tensor], options: Mapping[str, Any], *, is_padded: bool) -> None:
     """Refuse what a kernel of these sizes, all of them known, would refuse."""
     q, k, v = tensors.values()
-    features = (options["causal"], options["window"], options["softcap"] is not None)
+    operands = {name: options[name] for name in OPERANDS}
+    has_sinks, has_ends = operands["sinks"] is not None, operands["kv_ends"] is not None
+    places, has_softcap = (options["causal"], options["window"]), options["softcap"] is not None
     given = {name: options[name] for name in ("scale", "softcap")}
+    check_operands(q, k.shape[1], **operands)
     if is_padded:
         numbers = {name: options[name] for name in PADDED}
-        shape = padded_shape(q, k, v, *features, numbers)
-        packed_call.check_fit(shape, tensors, None, numbers, **given)
+        refuse_beside_padding(operands, numbers)
+        packed = padded_shape(q, k, v, *places, (has_softcap, has_sinks), numbers)
+        packed_call.check_fit(packed, tensors, operands["sinks"], numbers, **given)
     else:
-        check_fit(dense_shape(q, k, v, *features), q, k, v, **given)
+        shape = dense_shape(q, k, v, *places, has_softcap, (kind_of_mask(operands["attn_mask"]), has_sinks, has_ends))
+        check_fit(shape, q, k, v, **given)
 
 
 def refuse_quantized(q: object, scales: Mapping[str, Any]) -> None:
@@ -67,8 +75,10 @@ def refuse_quantized(q: object, scales: Mapping[str, Any]) -> None:
 
 
 def _cast(arguments: Arguments, dtype: torch.dtype) -> Arguments:
-    """Cast as autocast does for torch's ``scaled_dot_product_attention``: all but fp64."""
+    """Cast as autocast does for torch's ``scaled_dot_product_attention``: all but fp64, and masks of fp32."""
     cast = {name: arguments[name] for name in TENSORS}
+    if (mask := arguments["attn_mask"]) is not None and mask.dtype not in (torch.bool, torch.float32):
+        cast["attn_mask"] = mask
     return arguments | {name: each if each.dtype == torch.float64 else each.to(dtype) for name, each in cast.items()}
 
 
@@ -79,11 +89,24 @@ def _fold(op: Callable[..., Any], arguments: Arguments, mapped: Mapping[str, int
         tensor, dimension = arguments[name], mapped[name]
         spread = tensor.expand(size, *tensor.shape) if dimension is None else tensor.movedim(dimension, 0)
         folded[name] = spread.flatten(0, 1)
+    for name in ("attn_mask", "kv_ends"):
+        if arguments[name] is not None:
+            folded[name] = _fold_operand(arguments[name], mapped[name], size, folded["q"].shape[0])
+    if mapped["sinks"] is not None:
+        raise UsageError("sinks are mapped by torch.vmap; expected the same for all problems, one number a head")
     found = op(*(arguments | folded).values())
     batch = (size, folded["q"].shape[0] // size)
     if isinstance(found, torch.Tensor):
         return found.reshape(*batch, *found.shape[1:]), 0
     return tuple(each.reshape(*batch, *each.shape[1:]) for each in found), (0,) * len(found)
+
+
+def _fold_operand(operand: torch.Tensor, dimension: int | None, size: int, batch: int) -> torch.Tensor:
+    """Return an operand for ``batch`` sequences, all problems'; one of all sequences of all problems stays as it is."""
+    if dimension is None and operand.shape[0] == 1:
+        return operand
+    spread = operand.expand(size, *operand.shape) if dimension is None else operand.movedim(dimension, 0)
+    return spread.expand(size, batch // size, *spread.shape[2:]).flatten(0, 1)
 
 
 ATTENTION: Final = OpFamily("attention", TENSORS, OPTIONS, compute=attend, fake=_make_results, cast=_cast, fold=_fold)

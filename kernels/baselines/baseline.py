@@ -74,13 +74,25 @@ def refusals_of(name: str) -> Iterator[None]:
         raise BaselineUnavailableError(f"{name} does not run here: {one_line(error)}") from error
 
 
-def wrong_shape(name: str, shape: Any, classes: tuple[Any, ...], dtypes: tuple[str, ...]) -> str | None:
-    """Return why a baseline over shapes of these classes and dtypes does not take one, or None."""
+def missing_operand(name: str, shape: Any, *, has: tuple[str, ...] = ()) -> str | None:
+    """Return why a baseline with operands of these names alone does not take a dense shape, or None."""
+    if not isinstance(shape, AttentionShape):
+        return None
+    asked = (each for each in ("attn_mask", "sinks", "kv_ends") if getattr(shape, each) and each not in has)
+    return next((f"{each}={getattr(shape, each)!r}: {name} takes none here" for each in asked), None)
+
+
+def wrong_shape(
+    name: str, shape: Any, classes: tuple[Any, ...], dtypes: tuple[str, ...], *, has: tuple[str, ...] = ()
+) -> str | None:
+    """Return why a baseline over shapes of these classes, dtypes and operands does not take one, or None."""
     if not isinstance(shape, classes):
         titles = [f"{'an' if each.__name__[0] in 'AEIOU' else 'a'} {each.__name__}" for each in classes]
         return f"{type(shape).__name__}: {name} computes {' or '.join(titles)}"
     allowed = (" and " if len(dtypes) == 2 else ", ").join(dtypes)
-    return None if shape.dtype in dtypes else f"dtype={shape.dtype}: {name} takes {allowed}"
+    if shape.dtype not in dtypes:
+        return f"dtype={shape.dtype}: {name} takes {allowed}"
+    return missing_operand(name, shape, has=has)
 
 
 def missing_feature(name: str, shape: Shape, *features: str) -> str | None:

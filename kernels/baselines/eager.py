@@ -30,7 +30,7 @@ class Eager:
         return missing_torch(self.name)
 
     def unsupported(self, shape: Any) -> str | None:
-        return wrong_shape(self.name, shape, (AttentionShape,), DTYPES)
+        return wrong_shape(self.name, shape, (AttentionShape,), DTYPES, has=("attn_mask",))
 
     def prepare(self, shape: Any, inputs: Any) -> "Callable[[], torch.Tensor]":
         """Bind a call over flash attention's ``Inputs`` that returns ``[B, S_q, H, D_v]``; builds the mask, once.
@@ -40,7 +40,7 @@ class Eager:
         """
         refuse_unless_ready(self, shape)
         q, k, v = (tensor.transpose(1, 2) for tensor in (inputs.q, inputs.k, inputs.v))
-        options = {"scale": inputs.scale, "window": inputs.window, "softcap": inputs.softcap}
+        options = {name: getattr(inputs, name) for name in ("scale", "window", "softcap", "attn_mask")}
         attend = make_attention(q.shape[2], k.shape[2], device=q.device, causal=inputs.causal, **options)
         return lambda: attend(q, k, v).transpose(1, 2)
 
@@ -54,8 +54,11 @@ def make_attention(
     window: int | None = None,
     scale: float,
     softcap: float | None = None,
+    attn_mask: "torch.Tensor | None" = None,
 ) -> "Attend":
     """Return eager attention of these lengths, over any ``[B, H, S, D]`` of them; builds the mask, once.
+
+    ``attn_mask`` broadcasts to ``[B, H, S_q, S_kv]``: a boolean one joins the mask, another is added to the scores.
 
     Example:
         >>> attend = make_attention(128, 128, device="cpu", causal=True, scale=0.125)
@@ -69,7 +72,11 @@ def make_attention(
     if causal or window is not None:
         places: dict[str, Any] = {"causal": causal, "window": window, "device": device}
         hidden = ~visible_keys(0, seq_q, seq_q, seq_kv, **places)
-    blind = None if hidden is None or not bool(hidden.all(1).any()) else hidden.all(1)[:, None]
+    bias = None if attn_mask is None or attn_mask.dtype == torch.bool else attn_mask
+    if attn_mask is not None:
+        unseen = attn_mask == -math.inf if bias is not None else ~attn_mask
+        hidden = unseen if hidden is None else hidden | unseen
+    blind = None if hidden is None or not bool(hidden.all(-1).any()) else hidden.all(-1)[..., None]
 
     def attend(q: "torch.Tensor", k: "torch.Tensor", v: "torch.Tensor") -> "torch.Tensor":
         group = q.shape[1] // k.shape[1]
@@ -79,6 +86,8 @@ def make_attention(
         scores = scores * scale
         if softcap is not None:
             scores = torch.tanh(scores / softcap) * softcap
+        if bias is not None:
+            scores = scores + bias
         if hidden is not None:
             scores = scores.masked_fill(hidden, -math.inf)
         out = torch.matmul(torch.softmax(scores, -1), v)

@@ -82,8 +82,11 @@ class Sdpa:
         return None
 
     def unsupported(self, shape: Any) -> str | None:
-        if (reason := wrong_shape(self.name, shape, (AttentionShape,), DTYPES)) is not None:
+        if (reason := wrong_shape(self.name, shape, (AttentionShape,), DTYPES, has=("attn_mask",))) is not None:
             return reason
+        if shape.attn_mask and (shape.causal or self.backend == "flash"):
+            limit = "none" if self.backend == "flash" else "one without a causal flag"
+            return f"attn_mask={shape.attn_mask!r}, causal={shape.causal}: {self.name} takes {limit}"
         if shape.window is not None or shape.softcap:
             return f"{self.name} has no window and no softcap"
         if self.backend == "cudnn" and _is_bottom_right(shape):
@@ -100,7 +103,7 @@ class Sdpa:
         refuse_unless_ready(self, shape)
         run, mask, q, k, v = self._bind(shape, inputs)
         if self.backend != "math":  # which takes everything
-            is_bias = mask is not None and q.device.type != "cpu"
+            is_bias = mask is not None and shape.attn_mask is None and q.device.type != "cpu"
             grouped = shape.heads != shape.kv_heads
             self._try((lambda: self._run_fused(run, q, k, v, grouped)) if is_bias else run)
         return run
@@ -118,7 +121,7 @@ class Sdpa:
         from torch.nn.functional import scaled_dot_product_attention
 
         q, k, v = (tensor.transpose(1, 2) for tensor in (inputs.q, inputs.k, inputs.v))
-        mask = self._mask(shape, q) if _is_bottom_right(shape) else None
+        mask = self._mask(shape, q) if _is_bottom_right(shape) else inputs.attn_mask
         causal = mask is None and shape.causal and shape.seq_q > 1  # a single query sees every key
 
         def run() -> "torch.Tensor":

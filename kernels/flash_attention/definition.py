@@ -9,6 +9,7 @@ import torch
 
 from autotune.dtypes import QUANTIZED_DTYPES
 from autotune.kernels.flash_attention.checks import check_fit
+from autotune.kernels.flash_attention.operands import Operand, check_operands, check_picked
 from autotune.kernels.flash_attention.reference import attention_reference
 from autotune.kernels.flash_attention.scales import Scale, dequantize, is_quantized, output_dtype, quantize
 from autotune.shape import AttentionShape
@@ -18,13 +19,21 @@ MetaTensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torc
 SCALED_PER: Final = ("tensor", "head", "sequence")  # of queries, keys and values of random inputs
 PRODUCTS: Final = 32  # of e4m3, that the matrix unit adds at once
 KEPT_BITS: Final = 13  # below the largest addend (DeepSeek-V3, arXiv 2412.19437, 3.3.2: sums of "around 14 bits")
+OPERANDS: Final = ("attn_mask", "sinks", "kv_ends")
+HIDDEN: Final = 1 / 8  # of the keys, by random masks
+SEEN_TOGETHER: Final = 100  # tokens of an image, say; no multiple of a tile
+ROW_UNIT: Final = 16  # elements: Triton has another binary for strides that are no multiple
 CHECK_SEQ: Final = 512  # two tiles of the longest block
 ODD_SEQ: Final = (333, 457)  # multiples of no block size
 
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """Queries, keys and values ``[B, S, H, D]`` and what the call says about them."""
+    """Queries, keys and values ``[B, S, H, D]`` and what the call says about them.
+
+    ``attn_mask`` is boolean or additive, ``[B or 1, H or 1, S_q, S_kv]``, ``sinks`` fp32 ``[H]``, ``kv_ends`` int32
+    ``[B, S_q]``, or None.
+    """
 
     q: torch.Tensor
     k: torch.Tensor
@@ -36,6 +45,9 @@ class Inputs:
     q_scale: Scale = None
     k_scale: Scale = None
     v_scale: Scale = None
+    attn_mask: Operand = None
+    sinks: Operand = None
+    kv_ends: Operand = None
 
 
 class Attention:
@@ -67,6 +79,7 @@ class Attention:
             pairs = [quantize(each, dtype, per) for each, per in zip((q, k, v), SCALED_PER, strict=True)]
             (q, q_scale), (k, k_scale), (v, v_scale) = pairs
             features |= {"q_scale": q_scale, "k_scale": k_scale, "v_scale": v_scale}
+        features |= draw_operands(shape, generator, device)
         return Inputs(q.to(dtype), k.to(dtype), v.to(dtype), **features)
 
     def check_shapes(self, shape: AttentionShape) -> Sequence[AttentionShape]:
@@ -98,6 +111,7 @@ class Attention:
         Of e4m3 eager torch would compute in fp32, but for weights, which its product takes in e4m3.
         """
         features: dict[str, Any] = {name: getattr(inputs, name) for name in ("causal", "window", "softcap", "scale")}
+        features |= {name: getattr(inputs, name) for name in OPERANDS}
         if not is_quantized(inputs.q):
             return attention_reference(inputs.q, inputs.k, inputs.v, **features, dtype=dtype)
         if dtype is not None:
@@ -110,8 +124,11 @@ class Attention:
         q, k, v = tensors
         scale, softcap = options.get("scale"), options.get("softcap")
         check_fit(shape, q, k, v, scale=scale, softcap=softcap)
+        operands = {name: options.get(name) for name in OPERANDS}
+        check_picked(shape, **operands)
+        check_operands(q, shape.seq_kv, **operands)
         scale = shape.head_dim**-0.5 if scale is None else scale
-        return Inputs(q, k, v, causal=shape.causal, window=shape.window, softcap=softcap, scale=scale)
+        return Inputs(q, k, v, causal=shape.causal, window=shape.window, softcap=softcap, scale=scale, **operands)
 
 
 def meta_tensors(shape: AttentionShape) -> MetaTensors:
@@ -128,6 +145,48 @@ def meta_tensors(shape: AttentionShape) -> MetaTensors:
         torch.empty_like(out, dtype=output_dtype(out.dtype)),
         torch.empty(shape.batch, shape.heads, shape.seq_q, device="meta"),
     )
+
+
+def empty_operands(shape: AttentionShape, device: str) -> dict[str, Operand]:
+    """Allocate the mask and the sinks of a problem of a shape, None where it has none.
+
+    Rows of a mask begin at multiples of ``ROW_UNIT``, whatever their length: all problems run one binary.
+    """
+    attn_mask = sinks = None
+    if shape.attn_mask is not None:
+        is_boolean = shape.attn_mask == "boolean"
+        sizes = (shape.batch, 1) if is_boolean else (1, shape.heads)
+        dtype = torch.bool if is_boolean else getattr(torch, shape.dtype)
+        columns = -(-shape.seq_kv // ROW_UNIT) * ROW_UNIT
+        attn_mask = torch.empty(*sizes, shape.seq_q, columns, dtype=dtype, device=device)[..., : shape.seq_kv]
+    if shape.sinks:
+        sinks = torch.empty(shape.heads, dtype=torch.float32, device=device)
+    kv_ends = torch.empty(shape.batch, shape.seq_q, dtype=torch.int32, device=device) if shape.kv_ends else None
+    return {"attn_mask": attn_mask, "sinks": sinks, "kv_ends": kv_ends}
+
+
+def draw_operands(shape: AttentionShape, generator: torch.Generator, device: str) -> dict[str, Operand]:
+    """Draw the mask and the sinks of a problem.
+
+    A mask hides the last ``HIDDEN`` of the keys, as padding, all of the first of several queries, and as
+    many others at random. Of half of the blocks of ``SEEN_TOGETHER`` queries each sees the whole block.
+    """
+    operands = empty_operands(shape, device)
+    mask, sinks, kv_ends = operands.values()
+    if mask is not None:
+        noise = torch.randn(mask.shape, generator=generator, device=device)
+        hidden = torch.rand(mask.shape, generator=generator, device=device) < HIDDEN
+        hidden[..., shape.seq_kv - int(HIDDEN * shape.seq_kv) :] = True
+        hidden[:, :, : min(1, shape.seq_q - 1)] = True
+        mask.copy_(~hidden if mask.dtype == torch.bool else noise.masked_fill_(hidden, -math.inf))
+    if sinks is not None:
+        sinks.normal_(generator=generator)
+    if kv_ends is not None:
+        block = torch.arange(shape.seq_q, device=device) // SEEN_TOGETHER
+        is_drawn = torch.rand(shape.batch, shape.seq_q, generator=generator, device=device)[:, block] < 0.5
+        ends = (block + 1) * SEEN_TOGETHER + shape.seq_kv - shape.seq_q
+        kv_ends.copy_(torch.where(is_drawn, ends, torch.zeros_like(ends)))
+    return operands
 
 
 def score_error(inputs: Inputs) -> float:

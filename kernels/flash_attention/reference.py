@@ -17,6 +17,9 @@ def attention_reference(
     window: int | None = None,
     softcap: float | None = None,
     scale: float | None = None,
+    attn_mask: torch.Tensor | None = None,
+    sinks: torch.Tensor | None = None,
+    kv_ends: torch.Tensor | None = None,
     dtype: torch.dtype | None = None,
     weights_dtype: torch.dtype | None = None,
     max_score_bytes: int = MAX_SCORE_BYTES,
@@ -25,9 +28,12 @@ def attention_reference(
 
     Computes in ``dtype`` (fp64 by default), every intermediate result included. Where ``weights_dtype`` is given,
     weights are rounded to it, at 256 times their ratio to the largest of their row, as kernels of e4m3 do.
+    ``attn_mask`` broadcasts to ``[B, H, S_q, S_kv]``: a boolean one hides keys where it is False, another is added to
+    the scores. ``sinks [H]`` are logits without a value. ``kv_ends [B or 1, S_q]``: queries see keys before these, too,
+    however far ahead.
 
-    Returns the output ``[B, S_q, H, D_v]`` and the natural log-sum-exp of the scores ``[B, H, S_q]``, both in that
-    type. A query that sees no key has the output 0 and the log-sum-exp -inf.
+    Returns the output ``[B, S_q, H, D_v]`` and the natural logarithm of the softmax's denominator ``[B, H, S_q]``, both
+    in that type. A query that sees no key has the output 0 and the logarithm -inf, or its sink.
     """
     dtype = dtype or torch.float64
     batches, seq_q, heads, head_dim = q.shape
@@ -36,7 +42,9 @@ def attention_reference(
     out = torch.zeros(batches, seq_q, heads, v.shape[3], dtype=dtype, device=q.device)
     lse = torch.full((batches, heads, seq_q), -math.inf, dtype=dtype, device=q.device)
     if seq_kv == 0:
-        return out, lse
+        return out, lse if sinks is None else lse.copy_(sinks[:, None])
+    if attn_mask is not None:
+        attn_mask = attn_mask.expand(batches, heads, seq_q, seq_kv)
     rows = max(1, min(seq_q, max_score_bytes // (seq_kv * dtype.itemsize)))
     for batch in range(batches):
         for head in range(heads):
@@ -48,9 +56,21 @@ def attention_reference(
                 if softcap is not None:
                     scores = softcap * torch.tanh(scores / softcap)
                 hidden = ~visible_keys(start, stop, seq_q, seq_kv, causal=causal, window=window, device=q.device)
+                if kv_ends is not None:
+                    position = torch.arange(start, stop, device=q.device)[:, None] + seq_kv - seq_q
+                    key = torch.arange(seq_kv, device=q.device)[None, :]
+                    hidden &= ~((key > position) & (key < kv_ends.expand(batches, -1)[batch, start:stop, None]))
+                if attn_mask is not None:
+                    of_rows = attn_mask[batch, head, start:stop]
+                    if of_rows.dtype == torch.bool:
+                        hidden |= ~of_rows
+                    else:
+                        scores = scores + of_rows.to(dtype)
                 scores = scores.masked_fill(hidden, -math.inf)
-                blind = hidden.all(1, keepdim=True)
-                weights = torch.softmax(scores, 1).masked_fill(blind, 0.0)
+                if sinks is not None:
+                    scores = torch.cat([scores, sinks[head].to(dtype).expand(stop - start, 1)], 1)
+                blind = (scores == -math.inf).all(1, keepdim=True)
+                weights = torch.softmax(scores, 1).masked_fill(blind, 0.0)[:, :seq_kv]
                 if weights_dtype is not None:
                     unit = weights.amax(1, keepdim=True) / LARGEST_WEIGHT
                     ratios = (weights / unit).nan_to_num(0.0)

@@ -8,7 +8,7 @@ from autotune.dtypes import ITEM_BYTES
 from autotune.errors import InvalidShapeError
 from autotune.implementation import Implementation
 from autotune.rounding import power_of_two
-from autotune.search_spaces.bounds import needless_stages, quantized, too_few_rows, too_long, too_many_live
+from autotune.search_spaces.bounds import needless_stages, operands, quantized, too_few_rows, too_long, too_many_live
 from autotune.search_spaces.flash_attention import triton as flash_attention
 from autotune.search_spaces.flash_attention.triton import ROWS_PER_WARP
 from autotune.shape import AttentionShape
@@ -82,7 +82,8 @@ def is_decode(shape: AttentionShape) -> bool:
 
 def unsupported(shape: AttentionShape) -> str | None:
     """Return why a shape cannot be computed, or None."""
-    if (problem := quantized("flash_attention/flex", shape)) is not None:
+    title = "flash_attention/flex"
+    if (problem := quantized(title, shape) or operands(title, shape)) is not None:
         return problem
     for name in ("head_dim", "head_dim_v"):
         if getattr(shape, name) < MIN_HEAD_DIM:

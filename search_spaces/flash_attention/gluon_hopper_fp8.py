@@ -46,7 +46,7 @@ def supports(shape: AttentionShape, device: Device) -> str | None:
         return f"flash_attention/gluon_hopper_fp8 computes {' and '.join(QUANTIZED_DTYPES)}, not {shape.dtype}"
     if shape.head_dim % STEP:
         return f"flash_attention/gluon_hopper_fp8 takes multiples of {STEP}, not head_dim={shape.head_dim}"
-    return None
+    return bounds.operands("flash_attention/gluon_hopper_fp8", shape)
 
 
 def reject(config: Config, shape: AttentionShape, device: Device) -> str | None:

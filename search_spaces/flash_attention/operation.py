@@ -11,12 +11,25 @@ from autotune.shape import AttentionShape, PagedShape
 def cost(shape: AttentionShape) -> Cost:
     """Return the FLOPs of both products over the visible scores, and the bytes of q, k, v and the output once each.
 
-    The field's convention (FlashAttention's benchmarks): 2 FLOPs a multiply-add, softmax not counted.
+    The field's convention (FlashAttention's benchmarks): 2 FLOPs a multiply-add, softmax not counted. A mask operand
+    saves none, as what it hides is not known; its entries at visible scores count once each, as many as the shape says.
+    Nor is it known what ends of keys add to the past.
     """
     found = _cost(shape, shape.head_dim + shape.head_dim_v, ITEM_BYTES[shape.dtype])
-    if shape.dtype in QUANTIZED_DTYPES:  # the output has another byte an element
-        more = shape.batch * shape.heads * shape.seq_q * shape.head_dim_v
-        return Cost(flops=found.flops, bytes=found.bytes + more)
+    return Cost(flops=found.flops, bytes=found.bytes + _operand_bytes(shape))
+
+
+def _operand_bytes(shape: AttentionShape) -> int:
+    """Return the bytes of what not every shape has: a mask, sinks, and of e4m3 another byte an element of output."""
+    found = shape.heads * ITEM_BYTES["float32"] if shape.sinks else 0
+    if shape.kv_ends:
+        found += shape.batch * shape.seq_q * 4
+    if shape.attn_mask == "boolean":
+        found += shape.batch * visible_pairs(shape)
+    elif shape.attn_mask == "additive":
+        found += shape.heads * visible_pairs(shape) * ITEM_BYTES[shape.dtype]
+    if shape.dtype in QUANTIZED_DTYPES:
+        found += shape.batch * shape.heads * shape.seq_q * shape.head_dim_v
     return found
 
 

@@ -48,7 +48,8 @@ TILES_OF_FLOAT32: Final[compiled_tiles.Tiles] = {
 
 def supports(shape: AttentionShape, device: Device) -> str | None:
     """Return why the kernel does not compute a shape on a device, or None."""
-    return bounds.quantized("flash_attention/triton", shape)
+    title = "flash_attention/triton"
+    return bounds.quantized(title, shape) or bounds.operands(title, shape)
 
 
 def reject(config: Config, shape: AttentionShape, device: Device) -> str | None:

@@ -43,7 +43,8 @@ FA2_ROWS, FA2_MOST_SPLITS, FA2_FILLED, FA2_EFFICIENCY = 64, 128, 0.8, 0.85
 
 def supports(shape: AttentionShape, device: Device) -> str | None:
     """Return why the kernel does not compute a shape on a device, or None."""
-    if (problem := bounds.quantized("flash_attention/triton_split_keys", shape)) is not None:
+    title = "flash_attention/triton_split_keys"
+    if (problem := bounds.quantized(title, shape) or bounds.operands(title, shape)) is not None:
         return problem
     if shape.seq_q > MOST_QUERIES:
         return f"flash_attention/triton_split_keys computes at most {MOST_QUERIES} queries, not seq_q={shape.seq_q}"

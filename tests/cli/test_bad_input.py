@@ -83,7 +83,7 @@ BAD_PAGED_SHAPES: Final[dict[tuple[str, ...], tuple[str, ...]]] = {
 # Options of caches, which dense attention refuses.
 PAGED_OPTIONS: Final = (
     *(("--context", "8192"), ("--mean-context", "64"), ("--ragged",), ("--queries", "2"), ("--page-size", "16")),
-    *(("--kv-dtype", "bf16"), ("--layout", "NHD"), ("--sinks",), ("--no-sinks",), ("--alibi",), ("--no-alibi",)),
+    *(("--kv-dtype", "bf16"), ("--layout", "NHD"), ("--alibi",), ("--no-alibi",)),
 )
 
 # Options of measuring and what the line must name.
@@ -363,7 +363,8 @@ def test_the_shape_options_come_last_and_keep_their_order(run: Run, command: str
     text = run(command, "--help").out
     options = ["--operation", "--seq ", "--seq-kv", "--context", "--mean-context", "--ragged", "--queries", "--batch"]
     options += ["--heads", "--kv-heads", "--head-dim", "--dtype", "--kv-dtype", "--page-size", "--layout"]
-    options += ["--causal / --no-causal", "--window", "--softcap / --no-softcap", "--sinks / --no-sinks"]
+    options += ["--causal / --no-causal", "--window", "--softcap / --no-softcap", "--attn-mask", "--sinks / --no-sinks"]
+    options += ["--kv-ends / --no-kv-ends"]
     options += ["--alibi / --no-alibi", "--model", "--tp"]
     places = [text.index(f"\n{part}") for part in ("Options:", "  --json", "Shape:", *(f"  {o}" for o in options))]
     assert places == sorted(places)

@@ -8,7 +8,7 @@ import pytest
 from autotune import registry
 from autotune.console.shape_options import ShapeOptions, parse_sizes
 from autotune.console.shapes import KINDS, USUAL, Usual, describe, describe_model
-from autotune.errors import UsageError
+from autotune.errors import InvalidShapeError, UsageError
 from autotune.shape import AttentionShape, PagedShape, Shape
 from autotune.varlen_shape import VarlenShape
 from tests import sample
@@ -67,8 +67,21 @@ def test_a_model_gives_its_window_and_softcap_unless_they_are_said() -> None:
     assert shape_of(model="mistral-7b-v0.1", window=128).window == 128
     assert shape_of(model="grok-1").softcap
     assert not shape_of(model="grok-1", softcap=False).softcap
+    assert shape_of(model="gpt-oss-20b").sinks
+    assert not shape_of(model="gpt-oss-20b", sinks=False).sinks
     assert shape_of(softcap=True).softcap
     assert not shape_of().softcap
+
+
+@pytest.mark.parametrize("kind", ["boolean", "additive"])
+def test_an_operand_is_an_option_of_dense_attention(kind: str) -> None:
+    assert shape_of(attn_mask=kind, sinks=True) == replace(shape_of(), attn_mask=kind, sinks=True)
+    assert shape_of(kv_ends=True) == replace(shape_of(), kv_ends=True)
+
+
+def test_an_unknown_operand_is_named_by_its_option() -> None:
+    with pytest.raises(InvalidShapeError, match="--attn-mask='bool' is not allowed; expected None, 'boolean', 'additi"):
+        shape_of(attn_mask="bool")
 
 
 def test_the_defaults_are_16384_tokens_of_16_causal_heads_of_128() -> None:
@@ -161,10 +174,8 @@ def test_options_of_packed_sequences_exclude_each_other_and_are_named() -> None:
         shape_of(mean_seq=9)
     with pytest.raises(UsageError, match="--context='9' is not for flash_attention_varlen; --context is for"):
         varlen_of(context="9")
-    with pytest.raises(
-        UsageError, match="--sinks is not for flash_attention; --sinks is for --operation flash_attention"
-    ):
-        shape_of(sinks=True)
+    with pytest.raises(UsageError, match="--attn-mask='boolean' is not for flash_attention_varlen; --attn-mask is for"):
+        varlen_of(attn_mask="boolean")
 
 
 def test_every_option_is_shared_or_of_some_kinds_and_a_field_of_no_shape_is_forgotten() -> None:
@@ -302,9 +313,8 @@ def test_a_model_without_a_cache_is_its_prefill_alone(model: str, why: str) -> N
 
 def test_what_dense_attention_leaves_out_of_a_model_is_said() -> None:
     problems, notes = describe_model(ShapeOptions(model="gpt-oss-120b"))
-    assert [shape.as_dict().get("sinks") for _, shape in problems] == [None, True]
+    assert [shape.as_dict().get("sinks") for _, shape in problems] == [True, True]
     assert notes[3:] == (
-        "gpt-oss-120b has sinks, which flash_attention does not compute: left out",
         "only some layers of gpt-oss-120b have its window of 128 keys: this is for the others; "
         "--window 128 names those",
     )

@@ -97,6 +97,7 @@ def test_a_bound_kernel_and_the_op_of_traced_code_go_on_likewise() -> None:
     assert (KERNEL.asked, len(ELSE.asked)) == ([True], 1)
     options: dict[str, Any] = {"causal": False, "window": None, "softcap": None, "scale": None}
     options |= {"q_lens": None, "kv_lens": None, "kv_starts": None, "check": False}
+    options |= {"attn_mask": None, "sinks": None, "kv_ends": None}
     found = torch_ops.ATTENTION(*given.values(), **options, return_lse=False, out=None)
     torch.testing.assert_close(found, by_torch(**given))
     assert len(ELSE.asked) == 2

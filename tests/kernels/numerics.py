@@ -31,6 +31,9 @@ def dense_attention(
     window: int | None = None,
     softcap: float | None = None,
     scale: float,
+    attn_mask: torch.Tensor | None = None,
+    sinks: torch.Tensor | None = None,
+    kv_ends: torch.Tensor | None = None,
     dtype: torch.dtype = torch.float64,
     round_weights: Callable[[torch.Tensor], torch.Tensor] = lambda weights: weights,
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -41,13 +44,24 @@ def dense_attention(
     scores = multiply(q, k.mT) * scale
     if softcap is not None:
         scores = torch.tanh(scores / softcap) * softcap
+    if attn_mask is not None and attn_mask.dtype != torch.bool:
+        scores = scores + attn_mask.to(dtype)
+    elif attn_mask is not None:
+        scores = scores.masked_fill(~attn_mask, -math.inf)
     query_age = torch.arange(q.shape[2], device=q.device).flip(0)[:, None]  # 0: the last one
     key_age = torch.arange(k.shape[2], device=q.device).flip(0)[None, :]
     if causal:
-        scores = scores.masked_fill(key_age < query_age, -math.inf)
+        is_future = key_age < query_age
+        if kv_ends is not None:  # [B or 1, S_q]: what is before a query's end is no future to it
+            is_future = is_future & (torch.arange(k.shape[2], device=q.device) >= kv_ends[:, None, :, None])
+        scores = scores.masked_fill(is_future, -math.inf)
     if window is not None:
-        scores = scores.masked_fill((key_age - query_age).abs() >= window, -math.inf)
-    weights = torch.softmax(scores, -1).nan_to_num(0.0)  # NaN: a query that sees no key
+        distance = key_age - query_age
+        scores = scores.masked_fill((distance if causal else distance.abs()) >= window, -math.inf)
+    keys = scores.shape[-1]
+    if sinks is not None:
+        scores = torch.cat([scores, sinks.to(dtype)[None, :, None, None].expand(*scores.shape[:3], 1)], -1)
+    weights = torch.softmax(scores, -1).nan_to_num(0.0)[..., :keys]  # NaN: a query that sees no key
     return multiply(round_weights(weights), v).transpose(1, 2), torch.logsumexp(scores, -1)
 
 

@@ -421,12 +421,10 @@ def test_pins_and_reload_change_what_is_repeated() -> None:
 
 def main() -> None:
     """Run all cases, or those that are named."""
+    dense = [f"flash_attention.{name}" for name in ("triton", "gluon_hopper", "triton_split_keys", "triton_masked")]
+    checked = [*(f"{each}.kernel" for each in (*dense, "flash_attention_varlen.triton")), "paged_cache.paged_kernel"]
     patches: dict[str, Callable[..., None]] = {
-        "autotune.kernels.flash_attention.triton.kernel.check_device": lambda *given: None,
-        "autotune.kernels.flash_attention.gluon_hopper.kernel.check_device": lambda *given: None,
-        "autotune.kernels.flash_attention.triton_split_keys.kernel.check_device": lambda *given: None,
-        "autotune.kernels.flash_attention_varlen.triton.kernel.check_device": lambda *given: None,
-        "autotune.kernels.paged_cache.paged_kernel.check_device": lambda *given: None,
+        **{f"autotune.kernels.{each}.check_device": lambda *given: None for each in checked},
         "autotune.kernels.known_calls.current_device": lambda: None,  # the index of tensors on the CPU
     }
     for name, value in patches.items():

@@ -11,6 +11,7 @@ from autotune.device import NVIDIA_H200
 from autotune.kernels import known_calls
 from autotune.kernels.flash_attention.gluon_hopper import kernel as gluon
 from autotune.kernels.flash_attention.triton import kernel as dense
+from autotune.kernels.flash_attention.triton_masked import kernel as masked
 from autotune.kernels.flash_attention.triton_split_keys import kernel as shares
 from autotune.kernels.flash_attention_varlen.triton import kernel as varlen
 from autotune.kernels.paged_decode.triton import kernel as decode
@@ -121,6 +122,22 @@ def attend_in_shares(
     return Problem(call, lambda: draw(shape), options)
 
 
+def attend_masked(kind: str | None, *, loads: str, has_more: bool = False, **options: Any) -> Problem:
+    """Attend with a mask that all queries share, or a bias of all heads, or none."""
+    shape = replace(DENSE, attn_mask=kind, sinks=has_more, kv_ends=has_more)
+    sizes = {"boolean": (2, 1, 1, 40), "additive": (2, 4, 20, 40)}
+
+    def draw() -> dict[str, torch.Tensor]:
+        operands = {} if kind is None else {"attn_mask": torch.randn(sizes[kind], dtype=HALF)}
+        if kind == "boolean":
+            operands["attn_mask"] = operands["attn_mask"] > 0
+        more = {"sinks": torch.randn(4), "kv_ends": torch.randint(0, 40, (2, 20), dtype=torch.int32)}
+        return draw_dense(shape) | operands | (more if has_more else {})
+
+    call = masked.KERNEL.bind(Config(**TILES, hidden_tiles="computed", loads=loads), shape)
+    return Problem(call, draw, options)
+
+
 def attend_in_gluon(shape: AttentionShape = DENSE, **options: Any) -> Problem:
     config = GLUON.space.default(shape, NVIDIA_H200)
     return Problem(gluon.KERNEL.bind(config, shape), lambda: draw_dense(shape), options)
@@ -176,6 +193,9 @@ def problems() -> Iterator[Problem]:
         yield attend(SQUARE, loads=loads, return_lse=True, scale=0.3)
         yield attend(loads=loads, draw=draw_padded)
         yield attend(loads=loads, draw=draw_shifted)
+        yield attend_masked("boolean", loads=loads, return_lse=True)
+        yield attend_masked("additive", loads=loads, has_more=True, scale=0.3)
+    yield attend_masked(None, loads="pointer", has_more=True)
     yield attend_in_shares()
     yield attend_in_shares(draw=draw_shifted, return_lse=True)
     yield attend_in_shares(SQUARE, loads="pointer", splits=1, scale=0.3)

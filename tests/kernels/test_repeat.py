@@ -12,6 +12,8 @@ from autotune.kernels import relaunch
 from autotune.kernels.flash_attention import repeat as dense
 from autotune.kernels.flash_attention.gluon_hopper import forward as gluon
 from autotune.kernels.flash_attention.triton.forward import flash_attention_forward
+from autotune.kernels.flash_attention.triton_masked import repeat as masked
+from autotune.kernels.flash_attention.triton_masked.forward import flash_attention_masked_forward
 from autotune.kernels.flash_attention.triton_split_keys.forward import attend_shares, combine_shares
 from autotune.kernels.flash_attention_varlen.triton import repeat as varlen
 from autotune.kernels.flash_attention_varlen.triton.forward import flash_attention_varlen_forward
@@ -47,6 +49,7 @@ DECODE: Final = PAGED | {"partials": (*ROOM, None), "cache": ("k_cache", "v_cach
 MERGE: Final = {"partials": (*ROOM, None), "seq_lens": "seq_lens", "sinks": "sinks", "outputs": OUTPUTS}
 PREFILL: Final = PAGED | {"cu_seqlens_q": "cu_seqlens_q", "cache": ("k_cache", "v_cache", None, None)}
 DENSE: Final = {name: name for name in ("q", "k", "v", *OUTPUTS)}
+MASKED: Final = {**{name: name for name in "qkv"}, "operands": masked.NAMES[3:], "outputs": OUTPUTS}
 SHARES: Final = DENSE | {"partials": (*ROOM, None)}
 COMBINE: Final = {"partials": (*ROOM, None)} | {name: name for name in OUTPUTS}
 VARLEN: Final = {name: name for name in varlen.NAMES[:6]} | {"padding": varlen.NAMES[6:], "outputs": OUTPUTS}
@@ -54,6 +57,9 @@ CASES: Final = {
     "flash_attention": Repeated("flash_attention.repeat", (flash_attention_forward,), (DENSE,), dense.NAMES),
     "flash_attention in Gluon": Repeated(
         "flash_attention.repeat", (gluon.flash_attention_forward,), (DENSE,), dense.NAMES
+    ),
+    "flash_attention with operands": Repeated(
+        "flash_attention.triton_masked.repeat", (flash_attention_masked_forward,), (MASKED,), masked.NAMES
     ),
     "flash_attention over split keys": Repeated(
         "flash_attention.triton_split_keys.repeat", (attend_shares, combine_shares), (SHARES, COMBINE), dense.NAMES

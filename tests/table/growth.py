@@ -44,7 +44,7 @@ def _reference(value: object, monkeypatch: pytest.MonkeyPatch) -> str:
 class SunkAttentionShape(AttentionShape):
     """Attention with a field that joined later."""
 
-    ABSENT: ClassVar = {"sink": "none"}
+    ABSENT: ClassVar = {**AttentionShape.ABSENT, "sink": "none"}
     sink: str = "none"
 
 
@@ -66,7 +66,9 @@ def without(shape_class: type[Shape], name: str, value: Any) -> type[Shape]:
         for each in fields(shape_class)
         if each.name != name
     ]
-    namespace = {"REMOVED": {**shape_class.REMOVED, name: value}, "FAMILY": (), "__annotations__": {}}
+    absent = {each: usual for each, usual in shape_class.ABSENT.items() if each != name}
+    grown = {"REMOVED": {**shape_class.REMOVED, name: value}, "ABSENT": absent}
+    namespace = {**grown, "FAMILY": (), "__annotations__": {}}
     made = make_dataclass("Lesser", kept, bases=(Shape,), namespace=namespace, frozen=True, kw_only=True)
     assert issubclass(made, Shape)
     return made

@@ -35,7 +35,8 @@ error error_limit tflops gbps shared_bytes registers spill_bytes binary
 compile_seconds judge_seconds policy_mode policy_cache executor device_name arch sm_count memory_mib power_cap_watts
 sm_clock_mhz memory_clock_mhz temperature_c throttle_reasons contended tool_version triton_version ptxas_version
 torch_version cuda_version driver_version study seed number worker started_at batch heads kv_heads seq_q seq_kv
-head_dim head_dim_v dtype causal window softcap BLOCK num_warps loads kpack default_BLOCK default_num_warps
+head_dim head_dim_v dtype causal window softcap attn_mask sinks kv_ends
+BLOCK num_warps loads kpack default_BLOCK default_num_warps
 default_loads default_kpack
 """
 # Those that joined since the schema version did: files without them are read.
@@ -248,8 +249,8 @@ def test_foreign_writers_of_the_right_columns_are_read() -> None:
 def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     data = encode([sample.trial(number) for number in range(11)])
     for limit, value, named in (
-        ("MAX_VALUES", 11 * 86 - 1, "946 values"),
-        ("MAX_COLUMNS", 85, "86 columns"),
+        ("MAX_VALUES", 11 * 89 - 1, "979 values"),
+        ("MAX_COLUMNS", 88, "89 columns"),
         ("MAX_PAGES", 100, "101 pages"),
         ("MAX_DECODED_BYTES", 1000, "decoded bytes"),
         ("MAX_FOOTER_BYTES", 1000, "bytes of footer"),

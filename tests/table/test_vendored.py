@@ -75,6 +75,14 @@ def test_what_is_not_like_any_gets_none() -> None:
     assert module.config_for(max_distance=1.5, **{**ask, "seq_q": 2049}) is not None
 
 
+def test_fields_that_joined_later_may_be_left_out() -> None:
+    module = load(export([sample.trial()], "python"))
+    ask = sample.shape().as_dict()
+    older = {name: value for name, value in ask.items() if name not in ("attn_mask", "sinks", "kv_ends")}
+    assert module.config_for(**older) == module.config_for(**ask) is not None
+    assert module.config_for(**older, sinks=True) is None
+
+
 def test_a_wrong_call_says_what_is_expected() -> None:
     other = dataclasses.replace(sample.trial().device, name="NVIDIA B200", arch="sm_100")
     module = load(export([sample.trial(), sample.trial(device=other)], "python"))

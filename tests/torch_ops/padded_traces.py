@@ -23,6 +23,7 @@ def opcheck_failure(form: str) -> str | None:
     """Ask torch about an op of a padded batch."""
     q, k, v = dense(9)
     options = {"causal": True, "window": None, "softcap": None, "scale": None, **numbers(), "check": False}
+    options |= {"attn_mask": None, "sinks": None, "kv_ends": None}
     buffer = (torch.zeros_like(q),) if "_out" in form else ()
     with untuned():
         found = torch.library.opcheck(op_of(f"attention{form}"), (*buffer, q, k, v, *options.values()))

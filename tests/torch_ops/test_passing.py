@@ -97,9 +97,12 @@ OPTIONS: dict[str, dict[str, Any]] = {  # that a kernel gets
     "paged_decode": {**PER_HEAD, **SCALES, **FEATURES, "check": True},
     "paged_prefill": {**PER_HEAD, **FEATURES, "check": True},
 }
-# That ops alone must be given; ``tests.torch_ops.test_padded`` has them.
+# That ops alone must be given; ``tests.torch_ops.test_padded`` and ``test_masked`` have them.
 ABSENT: dict[str, dict[str, Any]] = {
-    "attention": {"q_lens": None, "kv_lens": None, "kv_starts": None, "check": False},
+    "attention": {
+        **dict.fromkeys(("q_lens", "kv_lens", "kv_starts", "attn_mask", "sinks", "kv_ends")),
+        "check": False,
+    },
     "attention_varlen": {"seqused_q": None, "seqused_k": None, **LONGEST},
 }
 PAGED_FIELDS: dict[str, Any] = {"layout": "HND", "window": 5, "mean_context": 13}

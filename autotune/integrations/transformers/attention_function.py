@@ -11,6 +11,7 @@ from autotune.functional import attention
 from autotune.integrations.transformers.call_options import refuse_options, refuse_training
 from autotune.integrations.transformers.mask_function import MaskPlan, mask_function, plan_of
 from autotune.integrations.transformers.packed_rows import Packing
+from autotune.integrations.transformers.score_operand import combine_masks, is_own_mask, plan_of_all, refuse_packed
 from autotune.varlen import attention_varlen
 
 
@@ -36,6 +37,7 @@ def attention_function(
     softcap: float | None = None,
     is_causal: bool | None = None,
     s_aux: torch.Tensor | None = None,
+    position_bias: torch.Tensor | None = None,
     cu_seq_lens_q: torch.Tensor | None = None,
     cu_seq_lens_k: torch.Tensor | None = None,
     max_length_q: int | None = None,
@@ -44,8 +46,9 @@ def attention_function(
 ) -> tuple[torch.Tensor, None]:
     """Compute attention of ``query [B, H, S_q, D]`` over ``key [B, H_kv, S_kv, D]`` and ``value [B, H_kv, S_kv, D_v]``.
 
-    ``attention_mask`` is what our mask function returned, or None where every query sees every key. It decides what is
-    causal and how wide a window is, as it does for transformers' own "eager".
+    ``attention_mask`` is what our mask function returned, or a mask ``[B, 1 or H, S_q, S_kv]`` of the caller's own,
+    boolean or added to the scores, or None where every query sees every key. It decides what is causal and how wide a
+    window is, as it does for transformers' own "eager". ``position_bias [B or 1, H or 1, S_q, S_kv]`` is added, too.
 
     Returns:
         The output ``[B, S_q, H, D_v]``, and no weights.
@@ -59,13 +62,20 @@ def attention_function(
     refuse_training(dropout, query, key, value)
     _require_mask_function(module)
     q, k, v = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
-    if attention_mask is None:
+    is_own = attention_mask is not None and is_own_mask(attention_mask)
+    if is_own:
+        plan = plan_of_all(q, k)
+    elif attention_mask is None:
         plan = _plan_unmasked(module, q, k, is_causal, sliding_window)
     else:
         plan = _plan_masked(q, k, attention_mask, is_causal, sliding_window)
     scores = ScoreOptions(softcap=softcap, scale=scaling, sinks=_sinks(s_aux, q.shape[2]))
     lengths = (cu_seq_lens_q, cu_seq_lens_k, max_length_q, max_length_k)
     packing = plan.packing if lengths == (None,) * 4 else _given_packing(plan, q, k, *lengths)
+    if is_own or position_bias is not None or plan.kv_ends is not None:
+        refuse_packed(plan, packing)
+        operand = combine_masks(attention_mask if is_own else None, position_bias, plan, q.dtype)
+        return _attend_rows(q, k[:, : plan.keys], v[:, : plan.keys], plan, scores, operand), None
     if packing is None:
         return _attend_rows(q, k[:, : plan.keys], v[:, : plan.keys], plan, scores), None
     return _attend_packed(q, k, v, plan, packing, scores), None
@@ -87,7 +97,7 @@ def _plan_unmasked(
     module: torch.nn.Module, q: torch.Tensor, k: torch.Tensor, is_causal: bool | None, window: int | None
 ) -> MaskPlan:
     """Plan a layer that was given no mask, as those of encoders are: every query sees every key."""
-    (batch, q_length), kv_length = q.shape[:2], k.shape[1]
+    q_length, kv_length = q.shape[1], k.shape[1]
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     if causal and q_length > 1:
         raise UnsupportedCallError(
@@ -96,7 +106,7 @@ def _plan_unmasked(
         )
     if window is not None and kv_length > window:
         raise UnsupportedCallError(f"sliding_window={window} over {kv_length} keys without a mask is not computed")
-    return MaskPlan(batch=batch, q_length=q_length, kv_length=kv_length, keys=kv_length, causal=False, window=None)
+    return plan_of_all(q, k)
 
 
 def _plan_masked(
@@ -106,7 +116,7 @@ def _plan_masked(
     if plan is None:
         raise UnsupportedCallError(
             f"attention_mask is a {type(mask).__name__} {tuple(mask.shape)} of {mask.dtype} that our mask function did "
-            "not make, and is not computed; expected padding as [batch, tokens]"
+            "not make, and is not computed; expected padding as [batch, tokens], or [batch, 1 or heads, queries, keys]"
         )
     if (plan.batch, plan.q_length, plan.kv_length) != (q.shape[0], q.shape[1], k.shape[1]):
         found = f"batch {q.shape[0]}, {q.shape[1]} queries and {k.shape[1]} keys"
@@ -157,11 +167,30 @@ def _given_packing(
 
 
 def _attend_rows(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, plan: MaskPlan, scores: ScoreOptions
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    plan: MaskPlan,
+    scores: ScoreOptions,
+    operand: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Compute rows that are all alike; a sink takes its share of each after the fact: it has no value."""
+    """Compute rows that are all alike, but for operands; without any a sink takes its share of each after the fact.
+
+    It has no value, and other kernels are faster than those that have operands.
+    """
     causal = plan.causal and q.shape[1] > 1
     window = plan.window
+    if operand is not None or plan.kv_ends is not None:
+        return attention(
+            *(q, k, v),
+            causal=causal,
+            window=window,
+            softcap=scores.softcap,
+            scale=scores.scale,
+            attn_mask=operand,
+            sinks=scores.sinks,
+            kv_ends=plan.kv_ends,
+        )
     if window is not None and q.shape[1] == 1:  # one query sees the last keys, which lie together
         k, v, window = k[:, -window:], v[:, -window:], None
     if scores.sinks is None:

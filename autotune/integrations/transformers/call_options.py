@@ -16,7 +16,7 @@ WITHOUT_EFFECT: Final = frozenset(
 )
 REFUSED: Final = frozenset(
     {
-        *("position_bias", "cache", "block_table", "indices", "block_indices", "sinks", "output_attentions"),
+        *("cache", "block_table", "indices", "block_indices", "sinks", "output_attentions"),
         *("k_cache", "v_cache", "cache_seqlens"),
     }
 )

@@ -14,7 +14,13 @@ from torch.nn.functional import pad
 
 from autotune.errors import InputMismatchError, UnsupportedCallError
 from autotune.integrations.transformers.mask_pattern import MaskPattern, read_pattern
-from autotune.integrations.transformers.packed_rows import Packing, has_holes, pack_padded, pack_sequences
+from autotune.integrations.transformers.packed_rows import (
+    Packing,
+    ends_of_blocks,
+    has_holes,
+    pack_padded,
+    pack_sequences,
+)
 
 ATTRIBUTE: Final = "_autotune_plan"
 
@@ -23,7 +29,8 @@ ATTRIBUTE: Final = "_autotune_plan"
 class MaskPlan:
     """The mask of all layers of a kind: ``causal`` and ``window`` over the first ``keys`` of ``kv_length`` keys.
 
-    Without a ``packing`` all rows are alike, and causal is bottom-right aligned over those keys.
+    Without a ``packing`` all rows are alike, and causal is bottom-right aligned over those keys. ``kv_ends`` is that of
+    ``autotune.attention``.
     """
 
     batch: int
@@ -34,6 +41,7 @@ class MaskPlan:
     window: int | None
     packing: Packing | None = None
     is_padded: bool = False
+    kv_ends: torch.Tensor | None = None
 
 
 def plan_of(mask: torch.Tensor) -> MaskPlan | None:
@@ -69,6 +77,8 @@ def mask_function(
     plan = _plan_dense(batch_size, (first_q, q_length), (first_k, kv_length), pattern)
     if pattern.sequences is not None:
         plan = replace(plan, packing=pack_sequences(pattern.sequences))
+    if pattern.blocks is not None and q_length > 1:  # a single query is the last token of all
+        plan = replace(plan, kv_ends=ends_of_blocks(pattern.blocks)[:, first_q : first_q + q_length] - first_k)
     if attention_mask is not None:
         plan = _plan_padded(plan, attention_mask, first_q, first_k)
     mask = torch.empty(batch_size, 1, q_length, kv_length, dtype=torch.bool, device="meta")

@@ -4,7 +4,7 @@ Such a function is a closure over others: ``and(window(4), causal)``. Its parts 
 variables; one that is not known is refused, so that no part of a mask is lost.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,13 +20,15 @@ MODULE: Final = "transformers.masking_utils"
 class MaskPattern:
     """A pattern of positions: ``causal`` or both ways, ``window`` as in ``autotune.attention``.
 
-    Sequences are cut into chunks of ``chunk_size``; ``sequences [B, S]`` numbers those that share a row, packed.
+    Sequences are cut into chunks of ``chunk_size``; ``sequences [B, S]`` numbers those that share a row, packed, and
+    ``blocks [B, S]`` those tokens that see each other both ways inside a causal mask, -1 the others.
     """
 
     causal: bool = False
     window: int | None = None
     chunk_size: int | None = None
     sequences: "torch.Tensor | None" = None
+    blocks: "torch.Tensor | None" = None
 
 
 def read_pattern(mask_function: Callable[..., Any]) -> MaskPattern:
@@ -39,7 +41,7 @@ def read_pattern(mask_function: Callable[..., Any]) -> MaskPattern:
 
 
 def _add(part: Callable[..., Any], pattern: MaskPattern) -> MaskPattern:
-    name = getattr(part, "__qualname__", repr(part)).replace(".<locals>", "")
+    name = _name_of(part)
     if getattr(part, "__module__", "") == MODULE:
         variables = _variables(part)
         match name:
@@ -51,6 +53,8 @@ def _add(part: Callable[..., Any], pattern: MaskPattern) -> MaskPattern:
                 for each in variables["mask_functions"]:
                     pattern = _add(each, pattern)
                 return pattern
+            case "or_masks.or_mask" if (blocks := _blocks_of(variables["mask_functions"])) is not None:
+                return replace(pattern, causal=True, blocks=blocks)
             case "sliding_window_overlay.inner_mask":
                 return replace(pattern, window=int(variables["sliding_window"]))
             case "sliding_window_bidirectional_overlay.inner_mask":
@@ -63,8 +67,21 @@ def _add(part: Callable[..., Any], pattern: MaskPattern) -> MaskPattern:
                 return _add(variables["mask_function"], pattern)  # distances within a sequence stay as they are
     raise UnsupportedCallError(
         f"mask_function has the part {name} of {getattr(part, '__module__', '?')}, which is not computed with "
-        "attn_implementation='autotune'; expected causal, bidirectional, sliding windows or packed sequences"
+        "attn_implementation='autotune'; expected causal, bidirectional, sliding windows, packed sequences or blocks"
     )
+
+
+def _blocks_of(parts: Sequence[Callable[..., Any]]) -> "torch.Tensor | None":
+    """Return the blocks of a union of a causal mask and blocks, None of another."""
+    names = [_name_of(part) for part in parts]
+    if sorted(names) != ["blockwise_overlay.inner_mask", "causal_mask_function"]:
+        return None
+    blocks: torch.Tensor = _variables(parts[names.index("blockwise_overlay.inner_mask")])["block_sequence_ids"]
+    return blocks
+
+
+def _name_of(part: Callable[..., Any]) -> str:
+    return str(getattr(part, "__qualname__", repr(part))).replace(".<locals>", "")
 
 
 def _variables(function: Callable[..., Any]) -> dict[str, Any]:

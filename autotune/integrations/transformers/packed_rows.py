@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch.nn.functional import pad
 
+from autotune.errors import UnsupportedCallError
+
 Index = tuple[torch.Tensor, ...]  # of rows and of places in them
 
 
@@ -46,6 +48,23 @@ def pack_sequences(sequences: torch.Tensor) -> Packing:
     offsets = pad(starts.flatten().nonzero().flatten(), (0, 1), value=sequences.numel()).int()
     longest = int(offsets.diff().max())
     return Packing(queries=None, keys=None, offsets_q=offsets, offsets_k=offsets, longest_q=longest, longest_k=longest)
+
+
+def ends_of_blocks(blocks: torch.Tensor) -> torch.Tensor:
+    """Return where the block of each token ends, int32 ``[B, S]``, given its number or -1; 0 of a token without one.
+
+    Raises:
+        UnsupportedCallError: the tokens of a block do not lie together.
+    """
+    places = torch.arange(blocks.shape[1], device=blocks.device)
+    is_last = torch.ones_like(blocks, dtype=torch.bool)
+    is_last[:, :-1] = blocks[:, 1:] != blocks[:, :-1]
+    numbers = [row[last & (row >= 0)] for row, last in zip(blocks, is_last, strict=True)]
+    if any(each.numel() != each.unique().numel() for each in numbers):
+        raise UnsupportedCallError("block_sequence_ids with a block in several parts is not computed")
+    ends = torch.where(is_last, places + 1, blocks.shape[1])
+    ends = ends.flip(1).cummin(1).values.flip(1)
+    return ends.masked_fill(blocks < 0, 0).int()
 
 
 def has_holes(valid: torch.Tensor) -> bool:

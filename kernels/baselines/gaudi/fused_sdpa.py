@@ -14,7 +14,7 @@ import torch
 
 from autotune.dtypes import QUANTIZED_DTYPES
 from autotune.errors import BaselineUnavailableError, UnknownNameError
-from autotune.kernels.baselines.baseline import refuse_elsewhere, refuse_unless_ready
+from autotune.kernels.baselines.baseline import missing_operand, refuse_elsewhere, refuse_unless_ready
 from autotune.kernels.baselines.gaudi import bridge
 from autotune.shape import AttentionShape
 
@@ -105,6 +105,8 @@ class FusedSdpa:
             return f"dtype={shape.dtype}: FusedSDPA takes no scales here"
         if shape.softcap:
             return "softcap=True: FusedSDPA has none"
+        if (reason := missing_operand("FusedSDPA", shape)) is not None:
+            return reason
         if shape.causal and shape.seq_q not in (1, shape.seq_kv):
             return f"seq_q={shape.seq_q}, seq_kv={shape.seq_kv}: FusedSDPA's causal masks begin top-left"
         if self.valid_seq_len and not _has_causal_mask(shape):

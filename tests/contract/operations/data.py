@@ -1,7 +1,7 @@
 """Data that the contract asks of an operation: values of its shapes' fields, small problems of them, and the truth."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from autotune.shape import Shape
@@ -26,6 +26,7 @@ class OperationData:
         truth: every output of inputs, in a dtype.
         slack: how far a statistic (an output beside the first) may be off beside its usual limit.
         compiled: shapes that are compiled for every architecture.
+        own_fields: by name, the fields of an implementation that computes what no other of the operation does.
     """
 
     fields: Factors
@@ -34,3 +35,8 @@ class OperationData:
     truth: "Callable[[Any, torch.dtype], tuple[torch.Tensor, ...]]"
     compiled: tuple[Shape, ...]
     slack: Callable[[Any], float] = _no_slack
+    own_fields: Mapping[str, Factors] = field(default_factory=dict)
+
+    def fields_of(self, implementation: str) -> Factors:
+        """Return the fields that an implementation is asked for."""
+        return self.own_fields.get(implementation, self.fields)

@@ -5,7 +5,7 @@ from typing import Any, Final
 import torch
 
 from autotune.shape import AttentionShape
-from tests.contract.covering import Row
+from tests.contract.covering import Factors, Row
 from tests.contract.operations.data import OperationData
 from tests.kernels.numerics import dense_attention
 
@@ -25,6 +25,8 @@ def make_shape(row: Row, **sizes: Any) -> AttentionShape:
     causal, window = row["mask"]
     fields: dict[str, Any] = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, "head_dim_v": head_dim_v}
     features: dict[str, Any] = {"causal": causal, "window": window, "softcap": row["softcap"]}
+    features |= {name: row[name] for name in ("attn_mask", "sinks") if name in row}
+    features["kv_ends"] = causal and row.get("kv_ends", False)
     return AttentionShape(**fields, **features, dtype=row["dtype"], **sizes)
 
 
@@ -40,7 +42,8 @@ def small(row: Row) -> AttentionShape:
 
 
 def truth(inputs: Any, dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
-    features = {name: getattr(inputs, name) for name in ("causal", "window", "softcap", "scale")}
+    names = ("causal", "window", "softcap", "scale", "attn_mask", "sinks", "kv_ends")
+    features = {name: getattr(inputs, name) for name in names}
     if inputs.q.dtype != FP8:
         return dense_attention(inputs.q, inputs.k, inputs.v, **features, dtype=dtype)
     if dtype == torch.float64:
@@ -74,16 +77,22 @@ def slack(inputs: Any) -> float:
     return 2 * torch.finfo(torch.float32).eps * (inputs.softcap or 0.0)
 
 
+FIELDS: Final[Factors] = {
+    "dtype": ("float16", "float32", "float8_e4m3fn"),
+    "head_dims": ((16, 16), (40, 40), (64, 64), (128, 128), (192, 128), (80, 24)),
+    "mask": MASKS,
+    "softcap": (False, True),
+    "heads": ((2, 2), (6, 2), (5, 1)),
+    "lengths": tuple(LENGTHS),
+    "batch": (1, 2),
+}
+OPERANDS: Final[Factors] = {
+    "attn_mask": (None, "boolean", "additive"),
+    "sinks": (False, True),
+    "kv_ends": (False, True),
+}
 DATA: Final = OperationData(
-    fields={
-        "dtype": ("float16", "float32", "float8_e4m3fn"),
-        "head_dims": ((16, 16), (40, 40), (64, 64), (128, 128), (192, 128), (80, 24)),
-        "mask": MASKS,
-        "softcap": (False, True),
-        "heads": ((2, 2), (6, 2), (5, 1)),
-        "lengths": tuple(LENGTHS),
-        "batch": (1, 2),
-    },
+    fields=FIELDS,
     large=large,
     small=small,
     truth=truth,
@@ -94,5 +103,9 @@ DATA: Final = OperationData(
         AttentionShape(batch=1, heads=32, kv_heads=8, seq_q=16, seq_kv=32768, head_dim=128, causal=True),
         AttentionShape(batch=1, heads=16, seq_q=4096, head_dim=128, causal=True, dtype="float8_e4m3fn"),
         AttentionShape(batch=1, heads=16, seq_q=4096, head_dim=256, dtype="float8_e4m3fn"),
+        AttentionShape(batch=2, heads=16, seq_q=4096, head_dim=128, attn_mask="boolean", sinks=True),
+        AttentionShape(batch=2, heads=8, seq_q=4096, head_dim=64, attn_mask="additive", dtype="float16"),
+        AttentionShape(batch=1, heads=8, seq_q=4096, head_dim=256, causal=True, window=512, attn_mask="additive"),
     ),
+    own_fields={"triton_masked": {**FIELDS, **OPERANDS, "dtype": ("float16", "float32")}},
 )

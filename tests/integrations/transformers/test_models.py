@@ -69,6 +69,22 @@ def test_attention_over_a_padded_encoder_is_that_of_eager_attention() -> None:
     assert interpret(tiny_models.bart_failure) is None
 
 
+@pytest.mark.parametrize("side", ["none", "left", "right"])
+def test_images_that_see_both_ways_are_those_of_eager_attention(side: str) -> None:
+    assert interpret(tiny_models.images_failure, side) is None
+
+
+@pytest.mark.parametrize("side", ["none", "left", "right"])
+def test_biases_of_positions_are_those_of_eager_attention(side: str) -> None:
+    assert interpret(tiny_models.t5_failure, side) is None
+
+
+@pytest.mark.parametrize("dtype", ["bool", "float32"])
+@pytest.mark.parametrize("name", ["llama", "gpt-oss"])
+def test_a_mask_of_ones_own_is_that_of_eager_attention(name: str, dtype: str) -> None:
+    assert interpret(tiny_models.own_mask_failure, name, dtype) is None
+
+
 @pytest.mark.parametrize("name", ["llama", "gemma3"])
 def test_compiled_generation_is_that_of_eager_attention(name: str) -> None:
     assert interpret(tiny_models.compiled_failure, name) is None

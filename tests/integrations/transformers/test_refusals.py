@@ -127,17 +127,33 @@ def test_a_value_that_is_not_computed_is_refused_by_name(
         attention_function(layer(), *tensors(), None, **given)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bool])
-def test_a_mask_of_somebody_else_is_refused(dtype: torch.dtype) -> None:
-    with pytest.raises(UnsupportedCallError, match=r"attention_mask is a Tensor \(2, 1, 4, 4\)"):
-        attention_function(layer(), *tensors(), torch.zeros(2, 1, 4, 4, dtype=dtype))
+@pytest.mark.parametrize("sizes", [(2, 4), (2, 4, 4), (2, 1, 1, 4, 4)])
+def test_a_mask_of_other_dimensions_is_refused(sizes: tuple[int, ...]) -> None:
+    with pytest.raises(UnsupportedCallError, match=r"attention_mask is a Tensor \(.*expected padding as \[batch, tok"):
+        attention_function(layer(), *tensors(), torch.zeros(sizes))
 
 
-def test_a_custom_mask_of_a_model_is_refused() -> None:
-    model = tiny_models.decoder("llama")
-    model.set_attn_implementation("autotune")
-    with torch.no_grad(), pytest.raises(UnsupportedCallError, match="attention_mask is a Tensor"):
-        model(tiny_models.prompts(), attention_mask=torch.zeros(3, 1, tiny_models.TOKENS, tiny_models.TOKENS))
+@pytest.mark.parametrize("name", ["attention_mask", "position_bias"])
+def test_an_operand_of_other_sizes_is_refused(name: str) -> None:
+    given = {"attention_mask": None} | {name: torch.zeros(2, 3, 4, 4)}
+    with pytest.raises(InputMismatchError, match=r"attn_mask is \(2, 3, 4, 4\) float32; expected \(2 or 1, 4 or 1, 4"):
+        attention_function(layer(), *tensors(), **given)
+
+
+def test_a_bias_over_packed_sequences_is_refused() -> None:
+    q, k, v = (each[:1] for each in tensors())
+    ends = torch.tensor([0, 2, 4])
+    with pytest.raises(UnsupportedCallError, match="position_bias, a mask of your own, or blocks, over sequ"):
+        attention_function(
+            layer(), q, k, v, None, position_bias=torch.zeros(1, 4, 4, 4), cu_seq_lens_q=ends, cu_seq_lens_k=ends
+        )
+
+
+def test_blocks_in_several_parts_are_refused() -> None:
+    masks = transformers.masking_utils
+    blocks = masks.blockwise_overlay(torch.tensor([[0, -1, 0, 0]]))
+    with pytest.raises(UnsupportedCallError, match="block_sequence_ids with a block in several parts is not computed"):
+        causal_mask(mask_function=masks.or_masks(masks.causal_mask_function, blocks))
 
 
 def test_a_mask_that_a_model_cuts_is_refused() -> None:

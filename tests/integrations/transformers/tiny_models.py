@@ -238,6 +238,53 @@ def bart_failure() -> str | None:
     )
 
 
+def t5() -> Any:
+    register()
+    torch.manual_seed(0)
+    sizes = {"d_model": 64, "d_kv": 16, "d_ff": 64, "num_layers": 2, "num_heads": 4, "vocab_size": VOCABULARY}
+    special = {"pad_token_id": 0, "eos_token_id": None, "decoder_start_token_id": 1, "dropout_rate": 0.0}
+    # Its scores are not scaled: weights as they are drawn make attention uneven enough.
+    return transformers.T5ForConditionalGeneration(transformers.T5Config(**sizes, **special)).eval()
+
+
+def t5_failure(side: str) -> str | None:
+    """Compute an encoder, a decoder and its attention over the encoder, with biases of positions; then generate."""
+    model, given = t5(), {"attention_mask": padding(side)}
+    return difference(model, lambda model: model(prompts(), **given, decoder_input_ids=prompts()).logits) or difference(
+        model, lambda model: model.generate(prompts(), **given, max_new_tokens=3, do_sample=False)
+    )
+
+
+def own_mask_failure(name: str, dtype_name: str) -> str | None:
+    """Compute a mask of one's own, causal over two sequences in a row; eager attention takes numbers to add alone."""
+    sequence = torch.arange(TOKENS) // 6
+    seen = torch.ones(TOKENS, TOKENS, dtype=torch.bool).tril() & (sequence == sequence[:, None])
+    hidden = torch.zeros(TOKENS, TOKENS).masked_fill(~seen, torch.finfo(torch.float32).min)
+
+    def call(model: Any) -> torch.Tensor:
+        is_ours = model.config._attn_implementation == "autotune"
+        mask = seen if is_ours and dtype_name == "bool" else hidden
+        logits: torch.Tensor = model(prompts(), attention_mask=mask.expand(3, 1, -1, -1), use_cache=False).logits
+        return logits
+
+    return difference(decoder(name), call)
+
+
+def images_failure(side: str) -> str | None:
+    """Compute tokens of two images that see each other both ways, in layers of a window and others."""
+    register()
+    torch.manual_seed(0)
+    text = transformers.Gemma3TextConfig(**GROUPED, **TWO_KINDS, query_pre_attn_scalar=16)
+    sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    vision = transformers.SiglipVisionConfig(**sizes, image_size=16, patch_size=4)
+    config = transformers.Gemma3Config(text_config=text, vision_config=vision, mm_tokens_per_image=4)
+    model, mask = prepared(transformers.Gemma3ForConditionalGeneration(config)), padding(side)
+    real = torch.ones(3, TOKENS, dtype=torch.bool) if mask is None else mask.bool()
+    images = torch.tensor([0, 1, 1, 1, 1, 0, 0, 1, 1, 1, 0]).repeat(3, 1)
+    given = {"attention_mask": mask, "token_type_ids": images}
+    return difference(model, lambda model: model(prompts(), **given).logits[real])
+
+
 def compiled_failure(name: str) -> str | None:
     """Generate over a static cache, for which ``generate`` compiles the model on a GPU, and here on request."""
     import torch._dynamo.utils

@@ -27,6 +27,8 @@ FEATURES: dict[str, dict[str, Any]] = {
     "causal window": {"causal": True, "window": 9},
     "softcap": {"softcap": True},
     "all": {"causal": True, "window": 9, "softcap": True},
+    "mask": {"attn_mask": "boolean", "window": 9},
+    "bias": {"attn_mask": "additive", "causal": True, "softcap": True, "kv_heads": 2},
     "GQA causal": {"kv_heads": 2, "causal": True},
     "MQA": {"kv_heads": 1, "head_dim": 128, "head_dim_v": 72},
 }
@@ -65,6 +67,7 @@ def failure(shape: AttentionShape, device: str, data: str) -> str | None:
         "window": shape.window,
         "softcap": inputs.softcap,
         "scale": shape.head_dim**-0.5,
+        "attn_mask": inputs.attn_mask,
     }
     expected, _ = dense_attention(*tensors, **features)
     rounded, _ = dense_attention(*tensors, **features, dtype=inputs.q.dtype)

@@ -169,6 +169,11 @@ def test_backends_of_a_gpu_align_bottom_right(backend: str, seq_q: int, seq_kv: 
     [
         (replace(SHAPE, window=4), "no window"),
         (replace(SHAPE, softcap=True), "no softcap"),
+        (replace(SHAPE, sinks=True), "sinks=True: sdpa math takes none here"),
+        (
+            replace(SHAPE, causal=True, attn_mask="boolean"),
+            "attn_mask='boolean', causal=True: sdpa math takes one with",
+        ),
         (PagedShape(batch=1, heads=1, kv_heads=1, max_context=16, head_dim=16), "PagedShape"),
     ],
 )
@@ -272,3 +277,11 @@ def test_backends_of_a_gpu_are_missing_without_one(monkeypatch: pytest.MonkeyPat
         assert "needs a GPU" in (Sdpa(backend).available() or "")
         with pytest.raises(MissingDependencyError):
             Sdpa(backend).prepare(SHAPE, None)
+
+
+@pytest.mark.parametrize("kind", ["boolean", "additive"])
+def test_a_mask_operand_is_passed_on(kind: str) -> None:
+    shape = replace(SHAPE, causal=False, attn_mask=kind)
+    case = make_case(DEFINITION, shape, "normal", device="cpu", seed=0)
+    error, limit = check_baseline(Sdpa("math").prepare(shape, case.inputs)(), case)
+    assert error <= limit

@@ -268,7 +268,7 @@ def test_random_inputs_are_quantized_and_their_outputs_are_of_16_bits() -> None:
 def test_the_default_is_valid_and_the_space_has_others(head_dims: tuple[int, int], softcap: bool) -> None:
     head_dim, head_dim_v = head_dims
     for seq_q, seq_kv, causal in ((4096, 4096, False), (1, 4096, False), (100, 30, True)):
-        sizes = {"seq_q": seq_q, "seq_kv": seq_kv, "head_dim": head_dim, "head_dim_v": head_dim_v}
+        sizes: dict[str, Any] = {"seq_q": seq_q, "seq_kv": seq_kv, "head_dim": head_dim, "head_dim_v": head_dim_v}
         shape = AttentionShape(batch=2, heads=16, **sizes, causal=causal, softcap=softcap, dtype="fp8")
         default = SPACE.default(shape, NVIDIA_H200)
         assert SPACE.why_invalid(default, shape, NVIDIA_H200) is None
