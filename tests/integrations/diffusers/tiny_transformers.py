@@ -12,7 +12,7 @@ from autotune.integrations.diffusers import NAME, register
 TOLERANCE: Final = 1e-4  # fp32
 
 
-def flux() -> tuple[torch.nn.Module, dict[str, Any]]:
+def flux() -> tuple[Any, dict[str, Any]]:
     """Return a FLUX of one double and one single block, and its inputs: 6 tokens of text, 9 of an image."""
     model = FluxTransformer2DModel(
         patch_size=1, in_channels=4, num_layers=1, num_single_layers=1, attention_head_dim=16, num_attention_heads=2,
@@ -23,7 +23,7 @@ def flux() -> tuple[torch.nn.Module, dict[str, Any]]:
     return model, inputs | {"img_ids": torch.randn(9, 3), "txt_ids": torch.randn(6, 3)}
 
 
-def wan() -> tuple[torch.nn.Module, dict[str, Any]]:
+def wan() -> tuple[Any, dict[str, Any]]:
     """Return a Wan of two blocks, with cross attention over 5 tokens, and its inputs: 2 frames of 4 x 4."""
     model = WanTransformer3DModel(
         patch_size=(1, 2, 2), num_attention_heads=2, attention_head_dim=16, in_channels=4, out_channels=4,
@@ -33,7 +33,7 @@ def wan() -> tuple[torch.nn.Module, dict[str, Any]]:
     return model, inputs | {"timestep": torch.tensor([7])}
 
 
-def qwen_image() -> tuple[torch.nn.Module, dict[str, Any]]:
+def qwen_image() -> tuple[Any, dict[str, Any]]:
     """Return a Qwen-Image of two blocks, and its inputs: 5 tokens of text, none of them padding, 16 of an image."""
     model = QwenImageTransformer2DModel(
         patch_size=2, in_channels=16, out_channels=4, num_layers=2, attention_head_dim=16, num_attention_heads=2,
@@ -43,7 +43,7 @@ def qwen_image() -> tuple[torch.nn.Module, dict[str, Any]]:
     return model, inputs | {"timestep": torch.tensor([0.5]), "img_shapes": [[(1, 4, 4)]]}
 
 
-MODELS: Final[dict[str, Callable[[], tuple[torch.nn.Module, dict[str, Any]]]]] = {
+MODELS: Final[dict[str, Callable[[], tuple[Any, dict[str, Any]]]]] = {
     "flux": flux,
     "wan": wan,
     "qwen-image": qwen_image,
@@ -57,10 +57,17 @@ def model_failure(name: str, device: str = "cpu", dtype: torch.dtype = torch.flo
     model, inputs = MODELS[name]()
     model = model.eval().to(device, dtype)
     inputs = {key: _moved(each, device, dtype) for key, each in inputs.items()}
-    outputs, calls = {}, []
+    outputs: dict[str, torch.Tensor] = {}
+    calls = 0
     backend = AttentionBackendName(NAME)
     function = _AttentionBackendRegistry._backends[backend]
-    _AttentionBackendRegistry._backends[backend] = lambda **given: calls.append(1) or function(**given)
+
+    def counted(**given: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        return function(**given)
+
+    _AttentionBackendRegistry._backends[backend] = counted
     try:
         for each in ("native", NAME):
             model.set_attention_backend(each)
@@ -70,8 +77,8 @@ def model_failure(name: str, device: str = "cpu", dtype: torch.dtype = torch.flo
         _AttentionBackendRegistry._backends[backend] = function
         model.set_attention_backend("native")
     difference = (outputs["native"] - outputs[NAME]).abs().max().item()
-    if len(calls) < 2:
-        return f"{len(calls)} layers called our attention"
+    if calls < 2:
+        return f"{calls} layers called our attention"
     tolerance = TOLERANCE if dtype == torch.float32 else 2e-2
     return None if difference <= tolerance else f"off by {difference}"
 

@@ -189,7 +189,8 @@ def builder(**additional_config: Any) -> Any:
 
 def metadata(**replaced: Any) -> Any:
     offsets = torch.tensor([0, 1, 2], dtype=torch.int32)
-    given = {"query_start_loc": offsets, "query_start_loc_cpu": offsets, "seq_lens": torch.ones(2, dtype=torch.int32)}
+    given: dict[str, Any] = {"query_start_loc": offsets, "query_start_loc_cpu": offsets}
+    given["seq_lens"] = torch.ones(2, dtype=torch.int32)
     given |= {"num_reqs": 2, "num_actual_tokens": 2, "max_query_len": 1, "max_seq_len": 1}
     given |= {"block_table_tensor": torch.zeros(2, 4, dtype=torch.int32), "slot_mapping": torch.zeros(2).long()}
     return CommonAttentionMetadata(**given | replaced)
