@@ -95,6 +95,7 @@ NOT_LOADED_BY: Final = {
     "autotune.grid.ray_engine": {"ray"},
     "autotune.integrations.transformers": {"optuna", "sqlalchemy", "torch", "triton", "pyarrow", "transformers"},
     "autotune.integrations.vllm": {"optuna", "sqlalchemy", "torch", "triton", "pyarrow", "vllm"},
+    "autotune.integrations.sglang": {"optuna", "sqlalchemy", "torch", "triton", "pyarrow", "sglang"},
     "autotune.integrations.diffusers": {"optuna", "sqlalchemy", "torch", "triton", "pyarrow", "diffusers"},
     "autotune.grid.planning": {"optuna", "sqlalchemy", "torch", "triton"},
     "autotune.console.shapes": {"optuna", "sqlalchemy", "torch", "triton", "pyarrow"},
