@@ -72,10 +72,16 @@ class TokenPoolAttention:
         self._graphs = PoolBatch(lengths=numbers[:, 0].clone(), page_table=numbers[:, 1:].clone())
 
     def init_forward_metadata_out_graph(self, forward_batch: Any, in_capture: bool = False) -> None:
-        """Fill the buffers of a CUDA graph for a step, before it is captured or replayed."""
-        if self._graphs is None or _mode_of(forward_batch) != "DECODE":
-            self.init_forward_metadata(forward_batch)
-            return
+        """Fill the buffers of a CUDA graph for a step, before it is captured or replayed.
+
+        Raises:
+            UnsupportedCallError: the graph is of another step than of decoding.
+        """
+        mode = _mode_of(forward_batch)
+        if mode in EXTENDS or self._graphs is None:
+            raise UnsupportedCallError(
+                f"CUDA graphs of forward_mode={mode} are not captured by 'autotune'; turn them off"
+            )
         rows = forward_batch.seq_lens.shape[0]
         batch = PoolBatch(lengths=self._graphs.lengths[:rows], page_table=self._graphs.page_table[:rows])
         batch.lengths.copy_(forward_batch.seq_lens)
@@ -176,7 +182,7 @@ class TokenPoolAttention:
         if tokens.ndim != 3:
             raise UnsupportedCallError(f"the pool's buffer is {tuple(tokens.shape)}; expected [tokens, kv_heads, D]")
         pages = tokens.shape[0] // self._page_size
-        return tokens[: pages * self._page_size].unflatten(0, (pages, self._page_size))
+        return tokens[: pages * self._page_size].view(pages, self._page_size, *tokens.shape[1:])
 
     def _scale(self, scale: torch.Tensor | None) -> torch.Tensor:
         """Return a layer's scale; SGLang has none where it is 1."""

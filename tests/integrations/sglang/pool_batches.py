@@ -1,6 +1,7 @@
 """Steps of a server over a pool of tokens laid out as SGLang's, and attention over them in fp64."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Final
@@ -68,7 +69,7 @@ class PlainPool:
 
 def layer_of(case: PoolCase, **replaced: Any) -> Any:
     """Return what a backend reads of a ``RadixAttention``."""
-    given = {"tp_q_head_num": case.heads[0], "tp_k_head_num": case.heads[1], "qk_head_dim": case.width}
+    given: dict[str, Any] = {"tp_q_head_num": case.heads[0], "tp_k_head_num": case.heads[1], "qk_head_dim": case.width}
     given |= {"v_head_dim": case.width, "scaling": case.width**-0.5, "layer_id": 0, "logit_cap": 0.0}
     given |= {"sliding_window_size": -1, "is_cross_attention": False, "attn_type": "decoder", "use_irope": False}
     given |= {"logit_capping_method": "tanh", "xai_temperature_len": -1, "k_scale": None, "v_scale": None}
@@ -91,8 +92,16 @@ def batch_of_step(mode: str, **replaced: Any) -> Any:
     return SimpleNamespace(**given | {"seq_lens_cpu": None} | replaced)
 
 
-def failure(case: PoolCase, device: str, backend_class: type[TokenPoolAttention] = TokenPoolAttention) -> str | None:
-    """Return how a layer's output differs from attention in fp64, None if it is within the tolerance."""
+def failure(
+    case: PoolCase,
+    device: str,
+    backend_class: type[TokenPoolAttention] = TokenPoolAttention,
+    make_pool: Callable[[PoolCase, int, str], Any] | None = None,
+) -> str | None:
+    """Return how a layer's output differs from attention in fp64, None if it is within the tolerance.
+
+    The backend reads what ``make_pool`` returns, and does not write: all tokens are there.
+    """
     torch.manual_seed(11)
     sizes = (LARGE if device == "cuda" else BATCHES)[case.batch]
     heads, kv_heads = case.heads
@@ -104,13 +113,14 @@ def failure(case: PoolCase, device: str, backend_class: type[TokenPoolAttention]
     req_to_token = torch.zeros(len(sizes) + 2, places.shape[1], dtype=torch.int32, device=device)
     requests = torch.arange(len(sizes), 0, -1, device=device)  # rows of the table in no order of the batch
     req_to_token[requests] = places.int()
-    pool = PlainPool(case, (len(sizes) * width + 1) * case.page_size, device)
+    pool = (make_pool or PlainPool)(case, (len(sizes) * width + 1) * case.page_size, device)
     options = dict(FEATURES[case.feature])
     sinks = torch.linspace(-1, 1, heads, device=device) if options.pop("sinks", False) else None
     layer = layer_of(case, **options)
     backend = backend_class(runner_of(case, req_to_token, pool))
     for (keys, new), row, (_, k, v) in zip(sizes, places, states, strict=True):
-        pool.set_kv_buffer(layer, row[: keys - new], k[: keys - new], v[: keys - new])
+        there = row[: keys - new if make_pool is None else keys]
+        pool.get_key_buffer(0)[there], pool.get_value_buffer(0)[there] = k[: len(there)], v[: len(there)]
     lengths, added = (torch.tensor(each, device=device) for each in zip(*sizes, strict=True))
     step = batch_of_step(
         "DECODE" if case.batch == "decode" else "EXTEND",
@@ -129,7 +139,9 @@ def failure(case: PoolCase, device: str, backend_class: type[TokenPoolAttention]
     k, v = (torch.cat([each[part][keys - new :] for (keys, new), each in zip(sizes, states, strict=True)])
             for part in (1, 2))  # fmt: skip
     forward = backend.forward_decode if case.batch == "decode" else backend.forward_extend
-    found = forward(q, k, v, layer, step, sinks=sinks).view(-1, heads, case.width).double()
+    found = (
+        forward(q, k, v, layer, step, save_kv_cache=make_pool is None, sinks=sinks).view(-1, heads, case.width).double()
+    )
     expected = torch.cat([_truth(case, layer, sinks, *each) for each in states])
     tolerance = TOLERANCES[case.dtype]
     if not bool(found.isfinite().all()):
@@ -155,7 +167,8 @@ def _truth(
     total = scores.logsumexp(-1)
     if sinks is not None:
         total = torch.logaddexp(total, sinks.double()[:, None])
-    return ((scores - total[..., None]).exp() @ v).transpose(0, 1)
+    found: torch.Tensor = ((scores - total[..., None]).exp() @ v).transpose(0, 1)
+    return found
 
 
 def _random(case: PoolCase, rows: int, heads: int, device: str) -> torch.Tensor:

@@ -113,6 +113,14 @@ def test_a_layer_that_is_not_computed_is_refused_by_name(
         backend().forward_decode(q, None, None, layer_of(CASE, **layer), None, **keywords)
 
 
+@pytest.mark.parametrize("mode", ["EXTEND", "MIXED"])
+def test_a_graph_of_a_prefill_is_refused(mode: str) -> None:
+    made = backend()
+    made.init_cuda_graph_state(2, 2)
+    with pytest.raises(UnsupportedCallError, match=f"CUDA graphs of forward_mode={mode}"):
+        made.init_forward_metadata_out_graph(batch_of_step(mode))
+
+
 def test_an_idle_step_has_no_batch() -> None:
     made = backend()
     made.init_forward_metadata(batch_of_step("IDLE"))
@@ -120,6 +128,6 @@ def test_an_idle_step_has_no_batch() -> None:
 
 
 def test_an_absent_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "sglang", None)
+    monkeypatch.setitem(sys.modules, "sglang.srt.arg_groups.choices", None)
     with pytest.raises(MissingDependencyError, match=r"sglang 0\.5\.23 is needed.*pip install sglang"):
         register()

@@ -10,7 +10,7 @@ from autotune.integrations.vllm import load_plugin, register
 
 @pytest.fixture(autouse=True)
 def no_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "vllm", None)
+    monkeypatch.setitem(sys.modules, "vllm.v1.attention.backends.registry", None)
 
 
 def test_an_absent_package_is_named() -> None:
