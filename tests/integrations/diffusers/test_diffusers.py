@@ -16,12 +16,12 @@ from diffusers.models.attention_dispatch import (
 
 from autotune.errors import InputMismatchError, MissingDependencyError, NotDifferentiableError, UnsupportedCallError
 from autotune.integrations.diffusers import NAME, register
-from autotune.integrations.diffusers.dispatched import dispatched_attention
+from autotune.integrations.diffusers.dispatched import TAKES_MASKS, dispatched_attention
 from tests.contract.interpreting import interpret
 from tests.integrations.diffusers.tiny_transformers import MODELS, model_failure
 
-COMPUTED: Final = {"query", "key", "value", "is_causal", "scale", "enable_gqa", "return_lse"}
-REFUSED: Final = {"attn_mask", "dropout_p", "_parallel_config", "window_size", "a_keyword_of_tomorrow"}
+COMPUTED: Final = {"query", "key", "value", "attn_mask", "is_causal", "scale", "enable_gqa", "return_lse"}
+REFUSED: Final = {"dropout_p", "_parallel_config", "window_size", "a_keyword_of_tomorrow"}
 
 
 @pytest.fixture(autouse=True)
@@ -74,6 +74,35 @@ def test_the_log_sum_exp_is_that_of_the_scores() -> None:
     assert interpret(lse_failure) < 1e-5
 
 
+def mask_failure(sizes: tuple[int, ...], kind: str) -> float:
+    """Return how far attention under a mask is from torch's."""
+    register()
+    torch.manual_seed(5)
+    q, k, v = torch.randn(2, 5, 2, 16), torch.randn(2, 7, 2, 16), torch.randn(2, 7, 2, 16)
+    mask = torch.rand(sizes) < 0.7 if kind == "bool" else torch.randn(sizes)
+    if kind == "bool":
+        mask[..., 0] = True  # torch has no output where no key is seen
+    found = {}
+    for name in (NAME, "native"):
+        with attention_backend(name):
+            found[name] = dispatch_attention_fn(q, k, v, attn_mask=mask)
+    return float((found[NAME] - found["native"]).abs().max())
+
+
+@pytest.mark.skipif(not TAKES_MASKS, reason="autotune.attention takes no masks here")
+@pytest.mark.parametrize("kind", ["bool", "added"])
+@pytest.mark.parametrize("sizes", [(2, 7), (5, 7), (2, 1, 1, 7), (1, 1, 5, 7), (2, 2, 5, 7)], ids=str)
+def test_attention_under_a_mask_is_that_of_torch(sizes: tuple[int, ...], kind: str) -> None:
+    assert interpret(mask_failure, sizes, kind) < 1e-5
+
+
+@pytest.mark.skipif(TAKES_MASKS, reason="autotune.attention takes masks here")
+@pytest.mark.parametrize("sizes", [(1, 4), (1, 1, 1, 4)])
+def test_masks_are_refused_by_name(sizes: tuple[int, ...]) -> None:
+    with attention_backend(NAME), pytest.raises(UnsupportedCallError, match=r"attn_mask is .* and not computed"):
+        dispatch_attention_fn(*tensors(), attn_mask=torch.zeros(sizes))
+
+
 def test_registering_again_adds_nothing() -> None:
     before = list(AttentionBackendName)
     register()
@@ -103,8 +132,8 @@ def test_every_argument_of_the_dispatcher_is_known() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"attn_mask": torch.ones(1, 4, dtype=torch.bool)}, r"attn_mask is \(1, 4\) torch.bool, and not computed"),
-        ({"attn_mask": torch.zeros(1, 1, 1, 4)}, r"attn_mask is \(1, 1, 1, 4\) torch.float32"),
+        ({"attn_mask": torch.zeros(1, 4, 4)}, r"attn_mask is \(1, 4, 4\) torch.float32, and not computed"),
+        ({"attn_mask": torch.ones(3, 4, dtype=torch.bool)}, r"attn_mask is \(3, 4\) torch.bool, and not computed"),
         ({"dropout_p": 0.1}, r"dropout_p=0.1"),
         ({"parallel_config": object()}, r"parallel_config"),
         ({"attention_kwargs": {"window_size": (3, 0)}}, r"attention_kwargs has window_size"),

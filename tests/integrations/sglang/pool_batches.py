@@ -41,12 +41,13 @@ class PoolCase:
     page_size: int = 16
     feature: str = "plain"
     graph: bool = False
+    cache: torch.dtype | None = None  # of the queries
 
     def __str__(self) -> str:
         heads = "over".join(map(str, self.heads))
         dtype = str(self.dtype).removeprefix("torch.")
         parts = (self.batch, self.feature, heads, self.width, dtype, f"pages-of-{self.page_size}")
-        return "-".join(map(str, parts)) + ("-graph" if self.graph else "")
+        return "-".join(map(str, parts)) + ("-graph" if self.graph else "") + (f"-{self.cache}" if self.cache else "")
 
 
 class PlainPool:
@@ -54,7 +55,8 @@ class PlainPool:
 
     def __init__(self, case: PoolCase, tokens: int, device: str) -> None:
         sizes = (tokens, case.heads[1], case.width)
-        self._buffers = [torch.full(sizes, math.nan, dtype=case.dtype, device=device) for _ in "kv"]
+        dtype = case.cache or case.dtype
+        self._buffers = [torch.full(sizes, math.nan, device=device).to(dtype) for _ in "kv"]
 
     def get_key_buffer(self, layer_id: int) -> torch.Tensor:
         return self._buffers[0]
@@ -64,7 +66,15 @@ class PlainPool:
 
     def set_kv_buffer(self, layer: Any, loc: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *scales: Any) -> None:
         for buffer, tokens in zip(self._buffers, (k, v), strict=True):
-            buffer[loc] = tokens
+            write(buffer, loc, tokens)
+
+
+def write(buffer: torch.Tensor, places: torch.Tensor, tokens: torch.Tensor) -> None:
+    """Store tokens; torch stores no 8-bit floats by index, but bytes."""
+    tokens = tokens.to(buffer.dtype)
+    if buffer.itemsize == 1:
+        buffer, tokens = buffer.view(torch.uint8), tokens.view(torch.uint8)
+    buffer[places] = tokens
 
 
 def layer_of(case: PoolCase, **replaced: Any) -> Any:
@@ -107,6 +117,8 @@ def failure(
     heads, kv_heads = case.heads
     states = [[_random(case, rows, count, device) for rows, count in ((new, heads), (keys, kv_heads), (keys, kv_heads))]
               for keys, new in sizes]  # fmt: skip
+    if case.cache is not None:  # keys and values that it holds
+        states = [[q, *(each.to(case.cache).to(case.dtype) for each in kv)] for q, *kv in states]
     width = -(-max(keys for keys, _ in sizes) // case.page_size) + 1
     pages = (torch.randperm(len(sizes) * width, device=device) + 1).view(len(sizes), width)
     places = (pages[..., None] * case.page_size + torch.arange(case.page_size, device=device)).flatten(1)
@@ -120,7 +132,8 @@ def failure(
     backend = backend_class(runner_of(case, req_to_token, pool))
     for (keys, new), row, (_, k, v) in zip(sizes, places, states, strict=True):
         there = row[: keys - new if make_pool is None else keys]
-        pool.get_key_buffer(0)[there], pool.get_value_buffer(0)[there] = k[: len(there)], v[: len(there)]
+        for buffer, tokens in ((pool.get_key_buffer(0), k), (pool.get_value_buffer(0), v)):
+            write(buffer, there, tokens[: len(there)])
     lengths, added = (torch.tensor(each, device=device) for each in zip(*sizes, strict=True))
     step = batch_of_step(
         "DECODE" if case.batch == "decode" else "EXTEND",

@@ -98,6 +98,7 @@ def test_one_query_a_request_is_a_decode_and_no_other_batch_is() -> None:
     assert batch_of(metadata(**sizes), None).is_decode
     assert not batch_of(metadata(**sizes | {"num_actual_tokens": 4, "max_query_len": 2}), None).is_decode
     assert not batch_of(metadata(**sizes | {"num_actual_tokens": 3}), None).is_decode  # one row is nobody's
+    assert not batch_of(metadata(**sizes | {"max_query_len": 2}), None).is_decode  # both rows may be of one request
 
 
 def metadata(**replaced: Any) -> Any:
