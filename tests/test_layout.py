@@ -71,6 +71,9 @@ LIBRARY_ROOMS: Final = {
     "triton": {"kernels", "executor", "decorated"},
     "ray": {"grid"},
     "transformers": {"integrations"},
+    "vllm": {"integrations"},
+    "sglang": {"integrations"},
+    "diffusers": {"integrations"},
     "click": {"console", "lab", "cli"},
     "rich": {"console", "lab", "cli"},
 }
@@ -91,6 +94,9 @@ NOT_LOADED_BY: Final = {
     "autotune.warming": {"optuna", "sqlalchemy", "torch", "triton"},
     "autotune.grid.ray_engine": {"ray"},
     "autotune.integrations.transformers": {"optuna", "sqlalchemy", "torch", "triton", "pyarrow", "transformers"},
+    "autotune.integrations.vllm": {"optuna", "sqlalchemy", "torch", "triton", "pyarrow", "vllm"},
+    "autotune.integrations.sglang": {"optuna", "sqlalchemy", "torch", "triton", "pyarrow", "sglang"},
+    "autotune.integrations.diffusers": {"optuna", "sqlalchemy", "torch", "triton", "pyarrow", "diffusers"},
     "autotune.grid.planning": {"optuna", "sqlalchemy", "torch", "triton"},
     "autotune.console.shapes": {"optuna", "sqlalchemy", "torch", "triton", "pyarrow"},
 }
