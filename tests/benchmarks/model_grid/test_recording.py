@@ -38,11 +38,17 @@ def command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *words: str) -> int
 def test_the_command_leads_to_portfolios_and_to_what_is_served(
     gpu: Gpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ("--operation", "flash_attention", "--implementation", "triton", "--head-dim", "128")
-    words = (*words, "--only", "causal:", "--minutes", "9", "--part", "1/3")
+    words = (
+        *("--operation", "flash_attention", "--implementation", "triton", "--head-dim", "128"),
+        *("--only", "causal:", "--minutes", "9", "--part", "1/3"),
+    )
     assert command(monkeypatch, tmp_path, *words) == 0
     assert gpu.closed
-    wide = [cell for cell in in_order("flash_attention") if cell.group == "causal" and cell.shape.as_dict()["head_dim"] == 128]
+    wide = [
+        cell
+        for cell in in_order("flash_attention")
+        if cell.group == "causal" and cell.shape.as_dict()["head_dim"] == 128
+    ]
     recorded = {cell.shape for cell in wide[::3]}
     results = tmp_path / "results"
     winners = shipped_winners("flash_attention", results=results)
