@@ -13,7 +13,8 @@ def cost(shape: AttentionShape) -> Cost:
 
     The field's convention (FlashAttention's benchmarks): 2 FLOPs a multiply-add, softmax not counted.
     """
-    found = _cost(shape, shape.head_dim + shape.head_dim_v, ITEM_BYTES[shape.dtype])
+    widths = shape.head_dim + shape.head_dim_v
+    found = _cost(shape, widths, widths * ITEM_BYTES[shape.dtype])
     if shape.dtype in QUANTIZED_DTYPES:  # the output has another byte an element
         more = shape.batch * shape.heads * shape.seq_q * shape.head_dim_v
         return Cost(flops=found.flops, bytes=found.bytes + more)
@@ -21,25 +22,29 @@ def cost(shape: AttentionShape) -> Cost:
 
 
 def paged_cost(shape: PagedShape, sequences: Iterable[tuple[int, int, int]]) -> Cost:
-    """Return the cost of causal attention over numbers of sequences that have so many queries and so many keys each."""
+    """Return the cost of causal attention over numbers of sequences that have so many queries and so many keys each.
+
+    A latent, which is key and value, is read once.
+    """
     fields: dict[str, Any] = {name: getattr(shape, name) for name in ("heads", "kv_heads", "dtype", "window")}
     fields |= {"head_dim": 8, "causal": True}  # of any width: caches may have wider heads than dense attention
-    widths, item_bytes = shape.head_dim + shape.head_dim_v, KV_ITEM_BYTES[shape.kv_dtype]
+    widths = shape.head_dim + shape.head_dim_v
+    token_bytes = (shape.head_dim if shape.is_latent else widths) * KV_ITEM_BYTES[shape.kv_dtype]
     costs = [
-        _cost(AttentionShape(**fields, batch=batch, seq_q=seq_q, seq_kv=seq_kv), widths, item_bytes)
+        _cost(AttentionShape(**fields, batch=batch, seq_q=seq_q, seq_kv=seq_kv), widths, token_bytes)
         for batch, seq_q, seq_kv in sequences
     ]
     return Cost(flops=sum(cost.flops for cost in costs), bytes=sum(cost.bytes for cost in costs))
 
 
-def _cost(shape: AttentionShape, widths: int, kv_item_bytes: int) -> Cost:
-    """Return the cost of heads whose keys and values together are so wide."""
+def _cost(shape: AttentionShape, widths: int, token_bytes: int) -> Cost:
+    """Return the cost of heads whose keys and values together are so wide, and take so many bytes a token."""
     width = shape.batch * widths
     seen = shape.seq_kv
     if shape.window is not None:  # the first query's window begins the band; the last query sees the last key
         seen = min(seen, shape.seq_q + shape.window - 1)
     queries = shape.heads * shape.seq_q * width * ITEM_BYTES[shape.dtype]
-    keys = shape.kv_heads * seen * width * kv_item_bytes
+    keys = shape.batch * shape.kv_heads * seen * token_bytes
     return Cost(flops=2 * shape.heads * visible_pairs(shape) * width, bytes=queries + keys)
 
 
