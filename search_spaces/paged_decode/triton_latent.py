@@ -232,7 +232,7 @@ IMPLEMENTATION: Final = Implementation(
     supports=why_unsupported,
     sources=(
         *kernel_files("paged_decode/triton_latent", "forward", "launch"),
-        *kernel_files("paged_decode/triton", "forward", "combine", "queries", "tile_list"),
+        *kernel_files("paged_decode/triton", "forward", "combine", "queries", "tile_list", "launch"),
         *kernel_files("paged_cache", "layout"),
         *SHARED,
     ),

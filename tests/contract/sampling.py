@@ -43,7 +43,7 @@ def cases_of(operation: str, name: str) -> tuple[Case, ...]:
     """
     implementation, data = get_implementation(operation, name), data_of(operation)
     tuned = data.large if implementation.check_shapes is None else data.small
-    rows = cover(data.fields, Rules(score=lambda found, row: found))
+    rows = cover(data.fields_of(name), Rules(score=lambda found, row: found))
     rng = random.Random(1)
     held: set[Pair] = set()
     found: list[Case] = []

@@ -22,7 +22,7 @@ from autotune.kernels.tiles.pages import load_pages, locate_keys
 from autotune.kernels.tiles.partials import store_partial
 from autotune.kernels.tiles.precision import product_precision
 from autotune.kernels.tiles.rows import gather_rows, offset
-from autotune.kernels.tiles.softmax import State, cap_scores, weigh_scores
+from autotune.kernels.tiles.softmax import State, begin_state, cap_scores, weigh_scores
 
 _LENGTHS = ["table_stride", "capacity", "batch_size", "kv_heads", "window"]  # no binary of its own for a number
 _UNALIGNED = ["page_table", "seq_lens", *_LENGTHS]
@@ -83,7 +83,7 @@ def fold_latents(
     state, queries, latents, tile, pages, masking, score_scale, softcap,
     TILE: tl.constexpr, WIDTHS: tl.constexpr, PAGING: tl.constexpr, FEATURES: tl.constexpr,
 ):  # fmt: skip
-    """Return the state with the keys of a tile; its sums are still apart by their place in the tile."""
+    """Return the state with the keys of a tile, whose latent is both their second factor and their value."""
     keys = tile * TILE.tokens + tl.arange(0, TILE.tokens)
     length = masking.length
     low = 0
@@ -139,11 +139,7 @@ def latent_decode_split(
     masking = Masking(length, length - TILE.queries + rows.queries, slopes, window)
     ROWS: tl.constexpr = TILE.rows
     WIDTH: tl.constexpr = WIDTHS.latent
-    KEYS: tl.constexpr = TILE.tokens
-    state = State(
-        tl.zeros([ROWS, WIDTH], tl.float32), tl.full([ROWS], float("-inf"), tl.float32),
-        tl.zeros([ROWS], tl.float32),
-    )  # fmt: skip
+    state = begin_state(ROWS, WIDTH)
     # A tile's pages are loaded while the tile before it is computed, see ``paged_decode_split``.
     table_row = page_table + offset(sequence, table_stride)
     pages = load_pages(table_row, first + split, 0, capacity, TILE.tokens, PAGING)
@@ -153,8 +149,7 @@ def latent_decode_split(
             state, queries, cache.k, tile, pages, masking, score_scale, softcap, TILE, WIDTHS, PAGING, FEATURES
         )
         pages = next_pages
-    whole = state
     if SPLITS == 1:
-        store_rows(outputs, per_head.sinks, whole, sequence, 0, block * ROWS, kv_heads, ROWS, TILE, WIDTH, WIDTH)
+        store_rows(outputs, per_head.sinks, state, sequence, 0, block * ROWS, kv_heads, ROWS, TILE, WIDTH, WIDTH)
     else:
-        store_partial(partials, lane * SPLITS + split, whole, WIDTH, ROWS, ROWS)
+        store_partial(partials, lane * SPLITS + split, state, WIDTH, ROWS, ROWS)

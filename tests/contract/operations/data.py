@@ -1,7 +1,7 @@
 """Data that the contract asks of an operation: values of its shapes' fields, small problems of them, and the truth."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from autotune.shape import Shape
@@ -24,6 +24,7 @@ class OperationData:
         large: the shape of a row as it is tuned, by which configs are valid or not.
         small: a problem that the interpreter computes in a second, of the same binaries.
         truth: every output of inputs, in a dtype.
+        own: fields of an implementation that computes shapes which the others do not, by its name.
         slack: how far a statistic (an output beside the first) may be off beside its usual limit.
         compiled: shapes that are compiled for every architecture.
     """
@@ -33,4 +34,9 @@ class OperationData:
     small: Callable[[Row], Shape]
     truth: "Callable[[Any, torch.dtype], tuple[torch.Tensor, ...]]"
     compiled: tuple[Shape, ...]
+    own: Mapping[str, Factors] = field(default_factory=dict)
     slack: Callable[[Any], float] = _no_slack
+
+    def fields_of(self, implementation: str) -> Factors:
+        """Return the fields whose pairs an implementation is checked on."""
+        return self.own.get(implementation, self.fields)
