@@ -1,8 +1,8 @@
 """The space of paged decode over latents in Triton: parameters, validity and default.
 
 A program holds the queries of its rows, whole, and some tiles of keys in shared memory, and an accumulator as wide as
-the values in registers. That leaves few tiles: all of 576 columns in 16 bits that fit sm_90 were compiled (Triton 3.6.0,
-2026-11-26), and the bounds here leave those that spill at most some hundred bytes.
+the values in registers. That leaves few tiles: those of 576, 320 and 288 columns were compiled for sm_90, every one in
+16 bits (Triton 3.6.0, 2026-11-26), and the bounds here leave those that fit and spill some hundred bytes at most.
 """
 
 import math
@@ -35,10 +35,9 @@ MAX_LIVE: Final = 160  # accumulator and scores of a thread: with more, all of 5
 PARTIAL_BYTES: Final = 4  # of an element
 SHORT_RUN: Final = 16  # keys side by side: below, addresses take registers that tiles of 64 x 64 have not
 
-# Keys, warps and stages of a tile, the best first, of 64 rows and of fewer; see ``default``.
-TILES_OF_MANY: Final = ((64, 8, 2), (32, 8, 3), (32, 8, 2))
-TILES_OF_FEW: Final = ((64, 8, 3), (64, 8, 2), (32, 8, 3), (32, 8, 2), (16, 8, 2), (16, 4, 2))
-USUAL_ROWS: Final = 64
+TILES: Final = ((64, 8, 3), (64, 8, 2), (32, 8, 3), (32, 8, 2), (16, 8, 2), (16, 4, 2))  # keys, warps, stages
+NARROW: Final = 256  # columns of values: twice as many rows stay in registers
+ROWS, ROWS_OF_NARROW = 64, 128
 PROGRAMS: Final = 1  # an SM: a tile in flight is as much as several of narrow heads
 RAGGED_PROGRAMS: Final = 3  # an SM, where sequences end at different times
 MIN_TILES: Final = 2  # of a split
@@ -130,26 +129,27 @@ def _bad_splits(config: Config, shape: PagedShape, device: Device) -> str | None
     if programs < MIN_PROGRAMS * device.sm_count and MANY_TILES * splits < tiles_read:
         return f"{made}, which leave most of {device.sm_count} SMs idle"
     partial_bytes = splits * shape.heads * shape.seq_q * shape.head_dim_v * PARTIAL_BYTES
+    # Products with more rows than a tile has anyhow take longer than reading, as much as they are more.
     key_bytes = shape.mean_context * shape.head_dim * ITEM_BYTES[shape.dtype] * _blocks(shape, bounds.MIN_BLOCK)
     if splits > 1 and partial_bytes > key_bytes:
-        return f"NUM_SPLITS={splits}: partial results of {partial_bytes} bytes for keys of {key_bytes} bytes"
+        return f"NUM_SPLITS={splits}: partial results of {partial_bytes} bytes for keys worth {key_bytes} bytes"
     return None
 
 
 def default(shape: PagedShape, device: Device) -> Config:
     """Return a config that fits every GPU of its family, by the least shared memory that one has.
 
-    By what was compiled for sm_90, none was timed yet: as many rows as stay in registers, so that keys are read by few
-    programs; the largest tile that neither spills nor lacks a second one in flight; and splits that fill the SMs, in
-    whole waves.
+    By what was compiled for sm_90, none was timed yet: as many rows as stay in registers, so that few programs read the
+    same keys; the largest tile that does not spill and has another in flight; splits that fill the SMs in whole waves.
     """
     if (problem := why_unsupported(shape, device)) is not None:
         raise InvalidShapeError(problem)
-    rows = min(USUAL_ROWS, bounds.padded_length(shape.heads * shape.seq_q))
+    most = ROWS_OF_NARROW if shape.head_dim_v <= NARROW else ROWS
+    needed = bounds.padded_length(shape.heads * shape.seq_q)
     found = [
         config
-        for count in (rows, rows // 2, rows // 4)
-        if count >= bounds.MIN_BLOCK
+        for count in (128, 64, 32, 16)
+        if count <= min(most, needed)
         for config in _tiles(shape, device, count)
         if _bad_tile(config, shape, device) is None
     ]
@@ -158,10 +158,8 @@ def default(shape: PagedShape, device: Device) -> Config:
 
 def _tiles(shape: PagedShape, device: Device, rows: int) -> list[Config]:
     """List configs of so many rows, the best first."""
-    tiles = TILES_OF_MANY if rows >= WGMMA_ROWS else TILES_OF_FEW
-    if rows >= WGMMA_ROWS and math.gcd(shape.page_size, tiles[0][0]) < SHORT_RUN:
-        tiles = tiles[1:]
-    return [_config(shape, device, rows, *tile) for tile in tiles]
+    has_addresses = rows >= ROWS and shape.head_dim_v > NARROW and math.gcd(shape.page_size, SHORT_RUN) < SHORT_RUN
+    return [_config(shape, device, rows, *tile) for tile in TILES if not (has_addresses and tile[0] >= ROWS)]
 
 
 def _config(shape: PagedShape, device: Device, rows: int, keys: int, warps: int, stages: int) -> Config:
