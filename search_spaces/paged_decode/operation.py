@@ -15,6 +15,8 @@ def unsupported(shape: PagedShape) -> str | None:
     if shape.seq_q > MAX_QUERIES:
         return f"seq_q={shape.seq_q} is not supported by paged_decode; expected 1 to {MAX_QUERIES}"
     allowed = [shape.dtype]
+    if shape.is_latent and shape.dtype == "float32":
+        return "dtype='float32' is not supported for latents, which leave it no registers; expected float16 or bfloat16"
     if shape.is_latent and shape.kv_dtype != shape.dtype:
         return f"kv_dtype={shape.kv_dtype!r} is not supported for latents; expected {shape.dtype}, the dtype of queries"
     if shape.dtype != "float32":

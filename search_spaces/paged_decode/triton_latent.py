@@ -53,18 +53,12 @@ def why_unsupported(shape: PagedShape, device: Device) -> str | None:
         allowed = ", ".join(f"{keys}/{values}" for keys, values in LATENT_WIDTHS.items())
         widths = f"head_dim={shape.head_dim} with head_dim_v={shape.head_dim_v}"
         return f"{widths} is not of latents, which paged_decode/triton_latent computes: {allowed}"
-    needed = shared_bytes(shape, device, rows=bounds.MIN_BLOCK, keys=bounds.MIN_BLOCK, stages=1)
-    if needed > device.shared_memory_bytes:
-        return (
-            f"latents of {shape.dtype} with head_dim={shape.head_dim} take {needed} bytes of shared memory, "
-            f"{device.arch} has {device.shared_memory_bytes}"
-        )
     return None
 
 
-def uses_warp_groups(shape: PagedShape, device: Device, rows: int) -> bool:
+def uses_warp_groups(rows: int, device: Device) -> bool:
     """Return True if products of so many rows are by warp groups, which read tiles until they are done."""
-    return rows >= WGMMA_ROWS and device.has("wgmma") and ITEM_BYTES[shape.dtype] == 2
+    return rows >= WGMMA_ROWS and device.has("wgmma")
 
 
 def shared_bytes(shape: PagedShape, device: Device, *, rows: int, keys: int, stages: int) -> int:
@@ -72,9 +66,9 @@ def shared_bytes(shape: PagedShape, device: Device, *, rows: int, keys: int, sta
 
     As compiled for sm_90, but for some hundred bytes.
     """
-    held = stages if uses_warp_groups(shape, device, rows) else max(1, stages - 1)
+    held = stages if uses_warp_groups(rows, device) else max(1, stages - 1)
     width = shape.head_dim_v + bounds.padded_widths(shape.head_dim - shape.head_dim_v, shape.head_dim_v)[0]
-    weights = 0 if uses_warp_groups(shape, device, rows) else rows * keys
+    weights = 0 if uses_warp_groups(rows, device) else rows * keys
     return max(ITEM_BYTES[shape.dtype] * ((rows + held * keys) * width + weights), 4 * rows * shape.head_dim_v)
 
 
@@ -103,7 +97,7 @@ def _bad_tile(config: Config, shape: PagedShape, device: Device) -> str | None:
         return f"{live} fp32 values a thread stay live, more than the {MAX_LIVE} that leave room for addresses"
     if rows >= WGMMA_ROWS and device.has("tensor_memory"):
         return f"BLOCK_ROWS={rows} has an accumulator in tensor memory, which the scores of a tile need too"
-    if uses_warp_groups(shape, device, rows) and keys < WGMMA_KEYS:
+    if uses_warp_groups(rows, device) and keys < WGMMA_KEYS:
         return f"BLOCK_K={keys} is fewer than the {WGMMA_KEYS} keys that two warp groups share"
     taken = shared_bytes(shape, device, rows=rows, keys=keys, stages=stages)
     if taken > device.shared_memory_bytes:

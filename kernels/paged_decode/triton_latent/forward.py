@@ -20,7 +20,6 @@ from autotune.kernels.tiles.masks import hide_keys
 from autotune.kernels.tiles.outputs import load_slopes
 from autotune.kernels.tiles.pages import load_pages, locate_keys
 from autotune.kernels.tiles.partials import store_partial
-from autotune.kernels.tiles.precision import product_precision
 from autotune.kernels.tiles.rows import gather_rows, offset
 from autotune.kernels.tiles.softmax import State, begin_state, cap_scores, weigh_scores
 
@@ -37,11 +36,10 @@ class LatentWidths(NamedTuple):
 
 
 class LatentFeatures(NamedTuple):
-    """What a binary computes; ``precise`` is of float32."""
+    """What a binary computes."""
 
     window: bool
     softcap: bool
-    precise: bool
 
 
 class Parts(NamedTuple):
@@ -93,20 +91,17 @@ def fold_latents(
     STRIDES: tl.constexpr = PAGING.key_strides
     fixed, moving = locate_keys(pages, tile, STRIDES, TILE.tokens, PAGING)
     rows = load_parts(latents, fixed, moving, present, WIDTHS)
-    precision: tl.constexpr = product_precision(latents.dtype.element_ty)
-    scores = tl.dot(queries.latent, rows.latent.T, input_precision=precision)
-    scores = tl.dot(queries.beside, rows.beside.T, scores, input_precision=precision) * score_scale
+    scores = tl.dot(queries.latent, rows.latent.T)
+    scores = tl.dot(queries.beside, rows.beside.T, scores) * score_scale
     if FEATURES.softcap:
-        scores = cap_scores(scores, softcap, FEATURES.precise)
+        scores = cap_scores(scores, softcap, False)
     ahead = keys[None, :] - masking.positions[:, None]
     if masking.slopes is not None:
         scores += masking.slopes[:, None] * ahead
     scores = hide_keys(scores, present[None, :], ahead, masking.window, True, FEATURES.window)
 
     weights, rescale, row_max = weigh_scores(scores, state.row_max, 1.0, True)
-    accumulator = tl.dot(
-        weights.to(rows.latent.dtype), rows.latent, state.accumulator * rescale[:, None], input_precision=precision
-    )
+    accumulator = tl.dot(weights.to(rows.latent.dtype), rows.latent, state.accumulator * rescale[:, None])
     return State(accumulator, row_max, state.row_sum * rescale + tl.sum(weights, 1))
 
 

@@ -70,7 +70,7 @@ def launch_latent(
         *((scale / softcap, softcap * LOG2_E) if softcap else (scale * LOG2_E, 0.0)),
         *(tile, LatentWidths(width, head_dim - width, padded_widths(head_dim - width, width)[0])),
         Paging(page_size, math.gcd(page_size, tokens), strides, strides),
-        LatentFeatures(window is not None, softcap is not None, q.dtype == torch.float32),
+        LatentFeatures(window is not None, softcap is not None),
         splits,
     )
     launched = (_run(latent_decode_split, (lanes, splits), arguments, options, compile_only),)

@@ -26,7 +26,7 @@ GATES: Final = {
 FORWARD, MASKS = "forward.py", "tiles/masks.py"
 MUTANTS: Final = (
     Mutant("stale pages", FORWARD, "pages = next_pages\n    if", "pages = pages\n    if", "plain"),
-    Mutant("no second part", FORWARD, "tl.dot(queries.beside, rows.beside.T, scores, input_precision=precision)",
+    Mutant("no second part", FORWARD, "tl.dot(queries.beside, rows.beside.T, scores)",
            "scores", "plain", WRONG),
     Mutant("keys that are left out", FORWARD, "hide_keys(scores, present[None, :],", "hide_keys(scores, None,",
            "indices", WRONG),

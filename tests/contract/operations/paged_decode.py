@@ -27,7 +27,7 @@ FIELDS: Final[Factors] = {
 # Of latents: sizes that the interpreter computes in seconds.
 LATENT_FIELDS: Final[Factors] = {
     **FIELDS,
-    "dtypes": (("float16", None), ("float32", None)),
+    "dtypes": (("float16", None),),
     "head_dims": ((576, 512), (320, 256), (288, 256)),
     "page": ((1, "NHD"), (1, "HND"), (16, "HND"), (64, "NHD")),
     "heads": ((16, 1), (5, 1), (40, 1)),
