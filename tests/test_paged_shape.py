@@ -35,7 +35,11 @@ BAD: list[tuple[dict[str, Any], list[str]]] = [
     ({"head_dim": 576}, ["kv_heads=8 is not allowed with head_dim=576", "a cache of latents; expected 1"]),
     *(
         ({"head_dim": keys, "kv_heads": 1, "head_dim_v": values}, [f"head_dim_v={values}", f"head_dim={keys}", right])
-        for keys, values, right in ((576, 576, "expected 512"), (320, 512, "expected 256"), (288, 256.0, "expected 256"))
+        for keys, values, right in (
+            (576, 576, "expected 512"),
+            (320, 512, "expected 256"),
+            (288, 256.0, "expected 256"),
+        )
     ),
     ({"head_dim": 512, "head_dim_v": 576}, ["head_dim_v=576", "from 8 to 256, or 512"]),
     ({"head_dim": [576]}, ["head_dim=[576]", "a multiple of 8"]),

@@ -309,11 +309,11 @@ def test_a_model_of_latents_decodes_over_one_head_of_them() -> None:
 
 
 def test_prefill_over_a_cache_of_latents_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="caches latents .MLA., not keys and values: paged_prefill cannot serve it"):
+    with pytest.raises(UsageError, match=r"caches latents \(MLA\), not keys and values: paged_prefill cannot serve it"):
         describe(ShapeOptions(model="kimi-k2", operation="paged_prefill"))
     config = tmp_path / "config.json"
     config.write_text('{"num_attention_heads": 8, "hidden_size": 512, "qk_nope_head_dim": 64, "v_head_dim": 64}')
-    with pytest.raises(UsageError, match="caches latents .MLA. of widths that it does not say"):
+    with pytest.raises(UsageError, match=r"caches latents \(MLA\) of widths that it does not say"):
         describe(ShapeOptions(model=str(config), operation="paged_decode"))
 
 

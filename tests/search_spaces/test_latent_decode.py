@@ -58,7 +58,11 @@ def test_the_default_follows_the_sizes(fields: dict[str, Any], tile: tuple[int, 
 
 REFUSED: Final[list[tuple[dict[str, Any], str, str]]] = [
     ({"head_dim": 128, "kv_heads": 8}, "sm_90", "head_dim=128 with head_dim_v=128 is not of latents"),
-    ({"kv_dtype": "float8_e4m3fn"}, "sm_90", "kv_dtype='float8_e4m3fn' is not supported for latents; expected bfloat16"),
+    (
+        {"kv_dtype": "float8_e4m3fn"},
+        "sm_90",
+        "kv_dtype='float8_e4m3fn' is not supported for latents; expected bfloat16",
+    ),
     ({"seq_q": 9}, "sm_90", "seq_q=9 is not supported by paged_decode; expected 1 to 8"),
     ({"dtype": "float32"}, "sm_90", "dtype='float32' is not supported for latents, which leave it no registers"),
 ]
@@ -93,7 +97,7 @@ DEFAULT: Final = SPACE.default(shape_of(), NVIDIA_H200)
         ({"NUM_SPLITS": 32}, {"max_context": 1024}, "sm_90", "NUM_SPLITS=32 of at most 16 tiles"),
         ({"NUM_SPLITS": 24}, {}, "sm_90", "NUM_SPLITS=24 makes 3072 programs, more than 16 for each of 132 SMs"),
         ({"NUM_SPLITS": 2}, {"batch": 1}, "sm_90", "NUM_SPLITS=2 makes 4 programs, which leave most of 132 SMs idle"),
-        ({"NUM_SPLITS": 8}, {"batch": 8, "mean_context": 20}, "sm_90", "NUM_SPLITS=8: partial results of 2097152 bytes"),
+        ({"NUM_SPLITS": 8}, {"batch": 8, "mean_context": 20}, "sm_90", "NUM_SPLITS=8: partial results of 2097152"),
     ],
 )  # fmt: skip
 def test_reject_names_the_value_and_the_limit(

@@ -71,7 +71,7 @@ def are_listed(pages, TILE: tl.constexpr, PAGING: tl.constexpr):
     """Return which keys of a tile have a page: a negative one in the table is none."""
     RUN: tl.constexpr = PAGING.run
     listed = pages >= 0
-    if RUN != TILE.tokens and RUN != 1:
+    if TILE.tokens != RUN and RUN != 1:
         listed = tl.broadcast_to(listed[:, None], [TILE.tokens // RUN, RUN]).reshape(TILE.tokens)
     return listed
 

@@ -47,7 +47,11 @@ class BoundLatent(BoundDecode):
                 ``k_cache``, where they lie.
             NotDifferentiableError: gradients are required.
         """
-        if isinstance(k_cache, torch.Tensor) and isinstance(v_cache, torch.Tensor) and k_cache.ndim == v_cache.ndim == 4:
+        if (
+            isinstance(k_cache, torch.Tensor)
+            and isinstance(v_cache, torch.Tensor)
+            and k_cache.ndim == v_cache.ndim == 4
+        ):
             self._require_prefix(k_cache, v_cache)
         return super().__call__(q, k_cache, v_cache, page_table, seq_lens, **options)
 

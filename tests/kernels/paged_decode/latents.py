@@ -85,6 +85,15 @@ def indices_failure(device: str) -> str | None:
     return None
 
 
+def appended_failure(device: str) -> str | None:
+    """Append tokens, each both key and value, to slots of a cache in any order: they lie there whole."""
+    latents = torch.randn(20, 1, 320, generator=torch.Generator(device=device).manual_seed(3), device=device).half()
+    cache = torch.zeros(3, 8, 1, 320, dtype=torch.float16, device=device)
+    slots = torch.randperm(24, generator=torch.Generator().manual_seed(4))[:20].to(device)
+    autotune.append_kv(latents, latents[..., :256], cache, cache[..., :256], slots, check=True)
+    return None if torch.equal(cache.flatten(0, 1)[slots], latents) else "other latents than were appended"
+
+
 def traced_failure(backend: str) -> str | None:
     """Compile a call with the view of the values made inside: what runs must see them where the keys lie."""
 

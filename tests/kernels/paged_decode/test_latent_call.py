@@ -12,7 +12,7 @@ from autotune.kernels.paged_decode.triton_latent import KERNEL
 from autotune.shape import PagedShape
 from tests.contract.implementations.paged_decode_triton_latent import config_of
 from tests.contract.interpreting import interpret
-from tests.kernels.paged_decode.latents import engine_failure, indices_failure, traced_failure
+from tests.kernels.paged_decode.latents import appended_failure, engine_failure, indices_failure, traced_failure
 
 ENGINES = ("vllm", "vllm by heads", "sglang", "longer rows")
 
@@ -35,6 +35,15 @@ def test_interpreted_indices_may_be_left_out() -> None:
 @pytest.mark.gpu
 def test_gpu_indices_may_be_left_out() -> None:
     assert indices_failure("cuda") is None
+
+
+def test_interpreted_latents_are_appended() -> None:
+    assert interpret(appended_failure, "cpu") is None
+
+
+@pytest.mark.gpu
+def test_gpu_latents_are_appended() -> None:
+    assert appended_failure("cuda") is None
 
 
 def test_interpreted_traced_code_passes_the_view() -> None:
