@@ -36,8 +36,9 @@ class PagedKVCache:
 
     Attributes:
         k_cache, v_cache: all pages, as ``autotune.paged_decode`` takes them. A slot that holds no token is undefined.
-            Of one width they are views of one buffer, a page's values behind its keys, as tuned kernels were measured; of
-        latents (``head_dim`` 576, 320 or 288) values are the first columns of the keys, and ``append`` takes them so.
+            Of one width they are views of one buffer, a page's values behind its keys, as tuned kernels were measured.
+            Of latents (``head_dim`` 576, 320 or 288) values are the first columns of the keys, and ``append`` takes
+            them so.
         k_scale, v_scale: what it takes with a quantized cache, None with any other.
 
     Raises:

@@ -7,8 +7,8 @@ attention over latents where that is importable. *of bound* is the least time th
 Then the pattern of sparse attention (DSA): 2048 keys of each sequence by their indices, a page each, beside the same
 keys copied side by side into pages of 64, both searched as well.
 
-Wanted: 0.85 of FlashInfer's speed, and indices at most 1.1 times the time of keys side by side; exits with 1 beyond. The
-output is Markdown. With the defaults it takes some three minutes.
+Wanted: 0.85 of FlashInfer's speed, and indices at most 1.1 times the time of keys side by side; exits with 1 beyond.
+The output is Markdown. With the defaults it takes some three minutes.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """FlashInfer's attention over paged latents (MLA), where flashinfer-python is installed.
 
-Names and arguments are those of the sources of flashinfer-python (``flashinfer/mla.py`` of commit 00e3d68). Not run on a
-GPU yet; it was tested against a stand-in with its signatures.
+Names and arguments are those of the sources of flashinfer-python (``flashinfer/mla.py`` of commit 00e3d68). Not run on
+a GPU yet; it was tested against a stand-in with its signatures.
 """
 
 import importlib

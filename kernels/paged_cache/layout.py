@@ -29,9 +29,9 @@ def allocate_caches(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Allocate keys ``[pages, page_size, H_kv, D]`` and values ``[..., D_v]``, or both in the layout ``HND``'s order.
 
-    Of one width they share a buffer, page by page, as in FlashInfer; latents are their own values. Their type is the cache's own by default. Strides
-    are constants of the kernels' binaries: a cache that was allocated otherwise computes the same, with binaries of its
-    own.
+    Of one width they share a buffer, page by page, as in FlashInfer; latents are their own values. Their type is the
+    cache's own by default. Strides are constants of the kernels' binaries: a cache that was allocated otherwise
+    computes the same, with binaries of its own.
     """
     dtype = dtype or getattr(torch, shape.kv_dtype)
     middle = (shape.page_size, shape.kv_heads) if shape.layout == "NHD" else (shape.kv_heads, shape.page_size)
