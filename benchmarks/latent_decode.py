@@ -37,7 +37,7 @@ OF_PEER: Final = 0.85
 OF_SIDE_BY_SIDE: Final = 1.1
 
 
-class Raced(NamedTuple):
+class RacedLatents(NamedTuple):
     """Microseconds of one race by entrant, and the least that the data sheet allows; 0 of a device without one."""
 
     times: dict[str, float]
@@ -82,7 +82,7 @@ def kernel_of(shape: PagedShape, candidate: Candidate) -> Any:
     return get_kernel(shape, config=candidate.config, implementation=candidate.implementation)
 
 
-def race_dense(candidate: Candidate) -> Raced:
+def race_dense(candidate: Candidate) -> RacedLatents:
     """Race the winner, the default and FlashInfer over all keys."""
     from autotune import platforms
     from autotune.kernels.baselines.flash_infer_latent import FlashInferLatent
@@ -97,16 +97,18 @@ def race_dense(candidate: Candidate) -> Raced:
         "ours": kernel_of(SHAPE, candidate),
         "default": kernel_of(SHAPE, Candidate(candidate.implementation, default)),
     }
-    runs = {name: [partial(kernel, *each.tensors) for each in inputs] for name, kernel in kernels.items()}
+    runs: dict[str, list[Any]] = {
+        name: [partial(kernel, *each.tensors) for each in inputs] for name, kernel in kernels.items()
+    }
     peer = FlashInferLatent()
     try:
         runs[peer.name] = [peer.prepare(SHAPE, each) for each in inputs]
     except (BaselineUnavailableError, MissingDependencyError) as error:
         print(f"{peer.name} is left out: {error}")
-    return Raced(measure(runs), least_us(operation.cost(SHAPE), device, SHAPE.dtype))
+    return RacedLatents(measure(runs), least_us(operation.cost(SHAPE), device, SHAPE.dtype))
 
 
-def race_sparse(by_index: Candidate, side_by_side: Candidate) -> Raced:
+def race_sparse(by_index: Candidate, side_by_side: Candidate) -> RacedLatents:
     """Race random keys of each sequence, by their indices in a pool of all tokens, and copies of them side by side."""
     import torch
 
@@ -128,16 +130,16 @@ def race_sparse(by_index: Candidate, side_by_side: Candidate) -> Raced:
         ):
             kernel = kernel_of(shape, candidate)
             runs[name].append(partial(kernel, q, cache, cache[..., : SHAPE.head_dim_v], places, lengths))
-    return Raced(measure(runs))
+    return RacedLatents(measure(runs))
 
 
-def is_wanted(all_keys: Raced, few_keys: Raced) -> bool:
+def is_wanted(all_keys: RacedLatents, few_keys: RacedLatents) -> bool:
     """Return True if both comparisons are as wanted; a peer that is not there decides nothing."""
     is_slow = all_keys.ratio("flashinfer mla", "ours") < OF_PEER
     return not is_slow and few_keys.ratio("by index", "side by side") <= OF_SIDE_BY_SIDE
 
 
-def print_raced(all_keys: Raced, few_keys: Raced, candidates: Sequence[Candidate]) -> None:
+def print_raced(all_keys: RacedLatents, few_keys: RacedLatents, candidates: Sequence[Candidate]) -> None:
     """Print a row for each entrant."""
     print_head("keys", "entrant", "us", "of bound", "config")
     found = dict(zip(("ours", "by index", "side by side"), candidates, strict=True))

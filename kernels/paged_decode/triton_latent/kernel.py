@@ -72,7 +72,8 @@ class LatentDecodeKernel(PagedKernel):
         return empty_inputs(shape, pages=2, device="meta")
 
     def _launch(self, inputs: Inputs, out: torch.Tensor, lse: torch.Tensor | None, **settings: Any) -> Sequence[Any]:
-        return launch_latent(*(*inputs.tensors, out, lse), **inputs.features, **settings)
+        features: dict[str, Any] = {**inputs.features, **settings}
+        return launch_latent(*(*inputs.tensors, out, lse), **features)
 
     def bind(self, config: Config, shape: PagedShape) -> Callable[..., Any]:
         return BoundLatent(config, shape, launch_latent)

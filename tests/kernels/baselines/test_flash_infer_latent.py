@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """FlashInfer's call over latents, by a stand-in with its signatures that computes in fp64."""
 
 import sys
@@ -24,19 +25,19 @@ class Wrapper:
     def __init__(
         self, float_workspace_buffer, use_cuda_graph=False, qo_indptr=None, kv_indptr=None, kv_indices=None,
         kv_len_arr=None, backend="auto",
-    ):  # fmt: skip  # type: ignore[no-untyped-def]
+    ):  # fmt: skip
         assert float_workspace_buffer.dtype == torch.uint8
 
     def plan(
         self, qo_indptr, kv_indptr, kv_indices, kv_len_arr, num_heads, head_dim_ckv, head_dim_kpe, page_size, causal,
         sm_scale, q_data_type, kv_data_type, use_profiler=False,
-    ):  # fmt: skip  # type: ignore[no-untyped-def]
+    ):  # fmt: skip
         assert (num_heads, head_dim_ckv, head_dim_kpe, page_size) == (4, 512, 64, SHAPE.page_size)
         assert q_data_type == kv_data_type == torch.float16
         self.planned: Any = (qo_indptr, kv_indptr, kv_indices, kv_len_arr, sm_scale)
         self.causal = causal
 
-    def run(self, q_nope, q_pe, ckv_cache, kpe_cache, out=None, lse=None, return_lse=False):  # type: ignore[no-untyped-def]
+    def run(self, q_nope, q_pe, ckv_cache, kpe_cache, out=None, lse=None, return_lse=False):
         queries, indptr, indices, lengths, scale = self.planned
         q, rows = torch.cat([q_nope, q_pe], 2), torch.cat([ckv_cache, kpe_cache], 2)
         found = []

@@ -35,9 +35,9 @@ def decoded(cache: torch.Tensor, pages: list[list[int]], lengths: list[int], lay
     """Decode three sequences of five heads with the pages and lengths given; return queries and results."""
     generator = torch.Generator(device=cache.device).manual_seed(1)
     q = torch.randn(len(lengths), 5, 320, generator=generator, device=cache.device).to(cache.dtype)
-    integers = (torch.tensor(each, dtype=torch.int32, device=cache.device) for each in (pages, lengths))
-    options = {"scale": SCALE, "return_lse": True, **options}
-    return q, autotune.paged_decode(q, cache, cache[..., :256], *integers, layout=layout, **options)
+    table, seq_lens = (torch.tensor(each, dtype=torch.int32, device=cache.device) for each in (pages, lengths))
+    named: dict[str, Any] = {"layout": layout, "scale": SCALE, "return_lse": True, **options}
+    return q, autotune.paged_decode(q, cache, cache[..., :256], table, seq_lens, **named)
 
 
 def engine_failure(engine: str, device: str) -> str | None:

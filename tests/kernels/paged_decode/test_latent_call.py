@@ -51,7 +51,7 @@ def test_interpreted_traced_code_passes_the_view() -> None:
 
 
 SHAPE = PagedShape(batch=2, heads=4, max_context=64, head_dim=288, page_size=8, dtype="float16")
-CALL = KERNEL.bind(config_of(), SHAPE)
+CALL: Any = KERNEL.bind(config_of(), SHAPE)
 CACHE = torch.zeros(9, 8, 1, 288, dtype=torch.float16)
 
 
