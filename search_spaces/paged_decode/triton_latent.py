@@ -24,12 +24,15 @@ PARAMETERS: Final = (
     Parameter("BLOCK_ROWS", (16, 32, 64, 128)),  # query heads, times queries, in one tile
     Parameter("BLOCK_K", (16, 32, 64, 128)),  # keys in one tile
     Parameter("NUM_SPLITS", SPLITS),  # programs that share the keys of a sequence
+    # Of two warp groups on 64 rows: each computes all scores of a tile, or they share the keys, by a branch.
+    Parameter("SCORES", ("each", "shared")),
     Parameter("num_warps", (4, 8)),
     Parameter("num_stages", (1, 2, 3)),
     *bounds.WAVE_HINTS,
 )
 
 WGMMA_ROWS: Final = 64  # of a tile whose products are by warp groups
+TWO_GROUPS: Final = 8  # warps
 WGMMA_KEYS: Final = 32  # with fewer, a warp group of two has no columns of its own
 MAX_LIVE: Final = 160  # accumulator and scores of a thread: with more, all of 576 columns spilled 350 bytes and more
 PARTIAL_BYTES: Final = 4  # of an element
@@ -64,12 +67,12 @@ def uses_warp_groups(rows: int, device: Device) -> bool:
 def shared_bytes(shape: PagedShape, device: Device, *, rows: int, keys: int, stages: int) -> int:
     """Return the shared memory of a block: queries, tiles of keys, weights; at least an accumulator, to be stored.
 
-    As compiled for sm_90, but for some hundred bytes.
+    As compiled for sm_90; of 64 and more rows weights may stay in registers.
     """
     held = stages if uses_warp_groups(rows, device) else max(1, stages - 1)
     width = shape.head_dim_v + bounds.padded_widths(shape.head_dim - shape.head_dim_v, shape.head_dim_v)[0]
-    weights = 0 if uses_warp_groups(rows, device) else rows * keys
-    return max(ITEM_BYTES[shape.dtype] * ((rows + held * keys) * width + weights), 4 * rows * shape.head_dim_v)
+    elements = (rows + held * keys) * width + rows * keys
+    return max(ITEM_BYTES[shape.dtype] * elements, 4 * rows * shape.head_dim_v)
 
 
 def reject(config: Config, shape: PagedShape, device: Device) -> str | None:
@@ -99,6 +102,9 @@ def _bad_tile(config: Config, shape: PagedShape, device: Device) -> str | None:
         return f"BLOCK_ROWS={rows} has an accumulator in tensor memory, which the scores of a tile need too"
     if uses_warp_groups(rows, device) and keys < WGMMA_KEYS:
         return f"BLOCK_K={keys} is fewer than the {WGMMA_KEYS} keys that two warp groups share"
+    has_two_groups = uses_warp_groups(rows, device) and rows == WGMMA_ROWS and warps == TWO_GROUPS
+    if config["SCORES"] == "shared" and not has_two_groups:
+        return f"SCORES=shared is of two warp groups on {WGMMA_ROWS} rows, not of {warps} warps on {rows}"
     taken = shared_bytes(shape, device, rows=rows, keys=keys, stages=stages)
     if taken > device.shared_memory_bytes:
         return f"queries and tiles take {taken} bytes of shared memory, {device.arch} has {device.shared_memory_bytes}"
@@ -161,6 +167,7 @@ def _config(shape: PagedShape, device: Device, rows: int, keys: int, warps: int,
         BLOCK_ROWS=rows,
         BLOCK_K=keys,
         NUM_SPLITS=_splits(shape, device, rows, keys),
+        SCORES="each",
         num_warps=warps,
         num_stages=stages if device.has("async_copies") else 1,
         **bounds.usual_wave_hints(device),
@@ -195,6 +202,7 @@ def heuristics(shape: PagedShape, device: Device) -> tuple[Config, ...]:
         BLOCK_ROWS=16,
         BLOCK_K=32,
         NUM_SPLITS=4,
+        SCORES="each",
         num_warps=4,
         num_stages=2 if device.has("async_copies") else 1,
         **bounds.usual_wave_hints(device),

@@ -139,11 +139,10 @@ def draw_latents(shape: PagedShape) -> dict[str, torch.Tensor]:
 
 
 def decode_latents(*, splits: int, **options: Any) -> Problem:
-    config: dict[str, Any] = {"BLOCK_ROWS": 16, "BLOCK_K": 16, "num_warps": 4, "num_stages": 1}
+    tile: dict[str, Any] = {"BLOCK_ROWS": 16, "BLOCK_K": 16, "SCORES": "each", "num_warps": 4, "num_stages": 1}
     shape = PagedShape(batch=3, heads=4, max_context=64, head_dim=288, page_size=8, dtype="float16")
-    return Problem(
-        latents.KERNEL.bind(Config(**config, NUM_SPLITS=splits), shape), lambda: draw_latents(shape), options
-    )
+    call = latents.KERNEL.bind(Config(**tile, NUM_SPLITS=splits), shape)
+    return Problem(call, lambda: draw_latents(shape), options)
 
 
 def prefill_with(**options: Any) -> Problem:

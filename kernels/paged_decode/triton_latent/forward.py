@@ -36,10 +36,11 @@ class LatentWidths(NamedTuple):
 
 
 class LatentFeatures(NamedTuple):
-    """What a binary computes."""
+    """What a binary computes; ``shared``: warp groups share the keys of a tile, see ``multiply_latents``."""
 
     window: bool
     softcap: bool
+    shared: bool
 
 
 class Parts(NamedTuple):
@@ -77,6 +78,27 @@ def are_listed(pages, TILE: tl.constexpr, PAGING: tl.constexpr):
 
 
 @triton.jit
+def multiply_latents(queries, rows, length, SHARED: tl.constexpr):
+    """Return the products of queries and keys, both parts of them.
+
+    Where a product leads to another, Triton gives each warp rows of its own (3.6.0, sm_90), so that of 64 rows both of
+    two warp groups compute all scores. SHARED hides the chain by a branch: a tile is of no empty sequence, and the
+    other branch, which must not be cheap or it would be pulled out, is never taken. The groups then share the keys in
+    the product of the latents, 8 of 9 parts.
+    """
+    if SHARED:
+        if length > 0:
+            scores = tl.dot(queries.beside, rows.beside.T)
+            scores = tl.dot(queries.latent, rows.latent.T, scores)
+        else:
+            scores = tl.dot(queries.latent, rows.latent.T)
+    else:
+        scores = tl.dot(queries.beside, rows.beside.T)
+        scores = tl.dot(queries.latent, rows.latent.T, scores)
+    return scores
+
+
+@triton.jit
 def fold_latents(
     state, queries, latents, tile, pages, masking, score_scale, softcap,
     TILE: tl.constexpr, WIDTHS: tl.constexpr, PAGING: tl.constexpr, FEATURES: tl.constexpr,
@@ -91,8 +113,7 @@ def fold_latents(
     STRIDES: tl.constexpr = PAGING.key_strides
     fixed, moving = locate_keys(pages, tile, STRIDES, TILE.tokens, PAGING)
     rows = load_parts(latents, fixed, moving, present, WIDTHS)
-    scores = tl.dot(queries.latent, rows.latent.T)
-    scores = tl.dot(queries.beside, rows.beside.T, scores) * score_scale
+    scores = multiply_latents(queries, rows, length, FEATURES.shared) * score_scale
     if FEATURES.softcap:
         scores = cap_scores(scores, softcap, False)
     ahead = keys[None, :] - masking.positions[:, None]

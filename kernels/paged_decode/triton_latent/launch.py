@@ -52,7 +52,7 @@ def launch_latent(
     batch, seq_q, heads, head_dim = q.shape
     page_size = k_cache.shape[AXES[layout][1]]
     width = v_cache.shape[3]
-    rows, tokens, splits = (options.pop(name) for name in ("BLOCK_ROWS", "BLOCK_K", "NUM_SPLITS"))
+    rows, tokens, splits, scores = (options.pop(name) for name in ("BLOCK_ROWS", "BLOCK_K", "NUM_SPLITS", "SCORES"))
     tile = Tile(seq_q, heads, 1, seq_q * heads, rows, tokens)
     lanes = batch * -(-tile.used_rows // rows)
     count = lanes * splits if splits > 1 else 0
@@ -70,7 +70,7 @@ def launch_latent(
         *((scale / softcap, softcap * LOG2_E) if softcap else (scale * LOG2_E, 0.0)),
         *(tile, LatentWidths(width, head_dim - width, padded_widths(head_dim - width, width)[0])),
         Paging(page_size, math.gcd(page_size, tokens), strides, strides),
-        LatentFeatures(window is not None, softcap is not None),
+        LatentFeatures(window is not None, softcap is not None, scores == "shared"),
         splits,
     )
     launched = (_run(latent_decode_split, (lanes, splits), arguments, options, compile_only),)

@@ -11,7 +11,7 @@ SIZES: Final[dict[str, Any]] = {"batch": 2, "max_context": 150, "head_dim": 288,
 
 def config_of(**changes: Value) -> Config:
     """Return a config of the smallest tiles, two splits a sequence."""
-    tile: dict[str, Value] = {"BLOCK_ROWS": 16, "BLOCK_K": 32, "num_warps": 4, "num_stages": 2}
+    tile: dict[str, Value] = {"BLOCK_ROWS": 16, "BLOCK_K": 32, "SCORES": "each", "num_warps": 4, "num_stages": 2}
     return Config({"NUM_SPLITS": 2, **tile, **changes})
 
 
@@ -20,14 +20,16 @@ GATES: Final = {
     "window": Gate(PagedShape(**SIZES, heads=3, seq_q=2, window=40, sinks=True), config_of()),
     "blocks": Gate(PagedShape(**SIZES, heads=18), config_of(NUM_SPLITS=1, BLOCK_K=64)),  # of rows, two
     "capped": Gate(PagedShape(**SIZES, heads=3, softcap=True), config_of(NUM_SPLITS=1)),
+    "shared": Gate(PagedShape(**SIZES, heads=3), config_of(NUM_SPLITS=1, SCORES="shared")),
     # Each key a page, some of them left out, as top-k indices may be.
     "indices": Gate(PagedShape(**{**SIZES, "page_size": 1}, heads=3, alibi=True), config_of(NUM_SPLITS=3)),
 }
 FORWARD, MASKS = "forward.py", "tiles/masks.py"
 MUTANTS: Final = (
     Mutant("stale pages", FORWARD, "pages = next_pages\n    if", "pages = pages\n    if", "plain"),
-    Mutant("no second part", FORWARD, "tl.dot(queries.beside, rows.beside.T, scores)",
-           "scores", "plain", WRONG),
+    Mutant("no second part", FORWARD, "latent.T, scores)\n    return", "latent.T)\n    return", "plain", WRONG),
+    Mutant("no second part of shared scores", FORWARD, "latent.T, scores)\n        else", "latent.T)\n        else",
+           "shared", WRONG),
     Mutant("keys that are left out", FORWARD, "hide_keys(scores, present[None, :],", "hide_keys(scores, None,",
            "indices", WRONG),
     Mutant("second part from the first column", FORWARD, "gather_rows(pointer + WIDTHS.latent,", "gather_rows(pointer,",
