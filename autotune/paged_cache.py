@@ -4,7 +4,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Literal
 
-from autotune.dtypes import parse_kv_dtype
+from autotune.dtypes import QUERY_DTYPES, parse_kv_dtype
 from autotune.eager_calls import require_packages
 from autotune.errors import InputMismatchError, MissingDependencyError, OutOfPagesError, UnknownNameError, UsageError
 from autotune.platforms import has_gpu
@@ -37,6 +37,8 @@ class PagedKVCache:
     Attributes:
         k_cache, v_cache: all pages, as ``autotune.paged_decode`` takes them. A slot that holds no token is undefined.
             Of one width they are views of one buffer, a page's values behind its keys, as tuned kernels were measured.
+            Of latents (``head_dim`` 576, 320 or 288) values are the first columns of the keys, and ``append`` takes
+            them so.
         k_scale, v_scale: what it takes with a quantized cache, None with any other.
 
     Raises:
@@ -77,11 +79,13 @@ class PagedKVCache:
             heads=kv_heads,
             max_context=1,
             head_dim=head_dim,
-            head_dim_v=head_dim if head_dim_v is None else head_dim_v,
+            head_dim_v=head_dim_v,  # type: ignore[arg-type]  # follows head_dim
             page_size=page_size,
             kv_dtype=parse_kv_dtype(dtype, field="dtype"),
             layout=layout,
         )
+        if shape.is_latent and shape.kv_dtype not in QUERY_DTYPES:
+            raise UsageError(f"dtype={dtype!r} is not allowed for latents; expected that of queries, such as bfloat16")
         self.layout = shape.layout
         self.page_size = page_size
         self.k_cache, self.v_cache = _allocated(shape, pages, _parse_device(device), allocate_caches)

@@ -14,6 +14,9 @@ MAX_LENGTH: Final = 2**31 - 1  # lengths are int32 in the kernels; offsets are n
 MAX_CONTEXT: Final = 2**30  # tokens: capacities are rounded up to powers of two, and a tile's end must fit an int32
 LAYOUTS: Final = ("NHD", "HND")
 MASKS: Final = ("boolean", "additive")
+# Widths of what a token has in a cache of latents, and of its first columns, which are its value: of DeepSeek V2, V3
+# and those after them, of Mistral Small 4, and of MiniCPM3 (config.json, kv_lora_rank and qk_rope_head_dim).
+LATENT_WIDTHS: Final = {576: 512, 320: 256, 288: 256}
 # How far apart evenness 1, all lengths alike, and 0 lie, in units of a factor of two. From 1 to 1/2, lengths drawn
 # uniformly, is then twice as far as a winner is served: winners of 64 even sequences took 16 to 18 % longer there than
 # that batch's own (paged_decode, 32/8 and 8/1 heads, NVIDIA H200, 2026-11-22). Between the two nothing is recorded.
@@ -243,6 +246,8 @@ class PagedShape(Shape):
     Example:
         >>> PagedShape(batch=64, heads=32, kv_heads=8, max_context=8192, head_dim=128, page_size=16).mean_context
         8192
+        >>> PagedShape(batch=64, heads=128, max_context=8192, head_dim=576).head_dim_v
+        512
 
     Raises:
         InvalidShapeError: a field is out of range or is none; the message names it, its value and what is allowed.
@@ -274,6 +279,8 @@ class PagedShape(Shape):
     def __post_init__(self) -> None:
         if type(self.dtype) is not str or self.dtype not in QUERY_DTYPES:
             object.__setattr__(self, "dtype", parse_dtype(self.dtype))
+        if self.is_latent:
+            self._follow_latent()
         self._follow(
             {"kv_heads": "heads", "mean_context": "max_context", "head_dim_v": "head_dim", "kv_dtype": "dtype"}
         )
@@ -284,17 +291,40 @@ class PagedShape(Shape):
         self._require_int("max_context", high=MAX_CONTEXT)
         self._require_int("mean_context", high=self.max_context)
         self._require_int("page_size", high=1024)
-        for name in ("head_dim", "head_dim_v"):
-            width = getattr(self, name)
-            if type(width) is not int or width % 8 or not (8 <= width <= 256 or width == 512):
-                raise InvalidShapeError(
-                    f"{name}={width!r} is not allowed; expected a multiple of 8 from 8 to 256, or 512"
-                )
+        if not self.is_latent:
+            self._require_widths()
         if self.heads % self.kv_heads:
             raise InvalidShapeError(f"heads={self.heads} is not a multiple of kv_heads={self.kv_heads}")
         if self.window is not None:
             self._require_int("window")
         self._require_bool("softcap", "sinks", "alibi")
+
+    def _follow_latent(self) -> None:
+        """Give a cache of latents its one head and the width of its values, and refuse others."""
+        for name, expected in (("kv_heads", 1), ("head_dim_v", LATENT_WIDTHS[self.head_dim])):
+            value = getattr(self, name)
+            if value is None:
+                object.__setattr__(self, name, expected)
+            elif type(value) is not int or value != expected:
+                raise InvalidShapeError(
+                    f"{name}={value!r} is not allowed with head_dim={self.head_dim}, which is of a cache of latents; "
+                    f"expected {expected}"
+                )
+
+    def _require_widths(self) -> None:
+        for name in ("head_dim", "head_dim_v"):
+            width = getattr(self, name)
+            if type(width) is not int or width % 8 or not (8 <= width <= 256 or width == 512):
+                latents = ", ".join(f"{keys}/{values}" for keys, values in LATENT_WIDTHS.items())
+                raise InvalidShapeError(
+                    f"{name}={width!r} is not allowed; expected a multiple of 8 from 8 to 256, or 512, or head_dim and "
+                    f"head_dim_v of latents: {latents}"
+                )
+
+    @property
+    def is_latent(self) -> bool:
+        """True of a cache of latents: values are the first columns of the keys, and lie nowhere else."""
+        return type(self.head_dim) is int and self.head_dim in LATENT_WIDTHS
 
     @property
     def group(self) -> int:

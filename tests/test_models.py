@@ -147,8 +147,9 @@ CONFIGS: dict[str, tuple[dict[str, Any], ModelShape]] = {
             "qk_nope_head_dim": 128,
             "qk_rope_head_dim": 64,
             "v_head_dim": 128,
+            "kv_lora_rank": 512,
         },
-        ModelShape("", 128, 128, 192, head_dim_v=128, latent=True),
+        ModelShape("", 128, 128, 192, head_dim_v=128, latent=True, latent_widths=(576, 512)),
     ),
     "gpt-oss": (
         {

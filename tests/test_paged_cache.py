@@ -201,6 +201,25 @@ def test_scales_that_do_not_fit_are_refused(dtype: torch.dtype, scale: torch.Ten
     assert "\n" not in str(caught.value)
 
 
+def test_latents_are_their_own_values() -> None:
+    sizes: dict[str, Any] = {"pages": 4, "page_size": 4, "kv_heads": 1, "head_dim": 288, "device": "cpu"}
+    cache = PagedKVCache(**sizes, dtype=torch.float16)
+    assert cache.v_cache.data_ptr() == cache.k_cache.data_ptr()
+    assert cache.v_cache.shape == (4, 4, 1, 256)
+    latents = torch.randn(6, 1, 288).half()
+    first = cache.allocate()
+    cache.append(first, latents[:5], latents[:5, :, :256])
+    second = cache.fork(first)
+    cache.append(second, latents[5:], latents[5:, :, :256])
+    keys, values = read(cache, second)
+    assert torch.equal(keys, latents.float())
+    assert torch.equal(values, latents[..., :256].float())
+    with pytest.raises(UsageError, match="dtype='int8' is not allowed for latents; expected that of queries"):
+        PagedKVCache(**sizes, dtype="int8")
+    with pytest.raises(UsageError, match="head_dim_v=288 is not allowed with head_dim=288"):
+        PagedKVCache(**sizes, head_dim_v=288)
+
+
 def test_tables_are_padded() -> None:
     cache = cache_of()
     short, long, empty = (cache.allocate() for _ in range(3))

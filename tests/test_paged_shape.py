@@ -31,6 +31,18 @@ BAD: list[tuple[dict[str, Any], list[str]]] = [
     ({"layout": None}, ["layout=None", "'NHD' or 'HND'"]),
     ({"context": 8192}, ["context is not a field of PagedShape", "allowed: batch, heads", "max_context, mean_context"]),
     *(({name: 1}, [f"{name}=1", "True or False"]) for name in ("softcap", "sinks", "alibi")),
+    ({"head_dim": 264}, ["head_dim and head_dim_v of latents: 576/512, 320/256, 288/256"]),
+    ({"head_dim": 576}, ["kv_heads=8 is not allowed with head_dim=576", "a cache of latents; expected 1"]),
+    *(
+        ({"head_dim": keys, "kv_heads": 1, "head_dim_v": values}, [f"head_dim_v={values}", f"head_dim={keys}", right])
+        for keys, values, right in (
+            (576, 576, "expected 512"),
+            (320, 512, "expected 256"),
+            (288, 256.0, "expected 256"),
+        )
+    ),
+    ({"head_dim": 512, "head_dim_v": 576}, ["head_dim_v=576", "from 8 to 256, or 512"]),
+    ({"head_dim": [576]}, ["head_dim=[576]", "a multiple of 8"]),
 ]
 
 
@@ -73,6 +85,16 @@ def test_unknown_dtypes_list_the_known_ones() -> None:
 )
 def test_types_of_caches_have_short_names_in_any_case(name: Any, dtype: str) -> None:
     assert PagedShape(**SIZES, kv_dtype=name) == PagedShape(**SIZES, kv_dtype=dtype)
+
+
+@pytest.mark.parametrize(("keys", "values"), [(576, 512), (320, 256), (288, 256)])
+def test_latents_have_one_head_and_narrower_values(keys: int, values: int) -> None:
+    shape = PagedShape(batch=64, heads=128, max_context=8192, head_dim=keys)
+    assert (shape.kv_heads, shape.head_dim_v, shape.group, shape.is_latent) == (1, values, 128, True)
+    assert shape == PagedShape(**{**SIZES, "heads": 128, "kv_heads": 1, "head_dim": keys}, head_dim_v=values)
+    assert f"128/1 heads of {keys}/{values}" in str(shape)
+    assert not PagedShape(**SIZES).is_latent
+    assert shape.distance(PagedShape(**SIZES)) == math.inf
 
 
 def test_layouts_ignore_case() -> None:

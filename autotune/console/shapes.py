@@ -80,6 +80,7 @@ def _paged(options: ShapeOptions, base: ModelShape, usual: Usual) -> Iterator[Pa
     if options.ragged and options.mean_context is not None:
         raise UsageError(f"--ragged and mean_context={options.mean_context} exclude each other; name one")
     given = options.given()
+    base = base.over_latents()
     for context in parse_sizes(given.get("context", CONTEXT), "context"):
         if options.queries is not None and options.queries > context > 0:
             raise UsageError(f"queries={options.queries} is more than context={context}, whose last tokens they are")
@@ -93,9 +94,10 @@ def _paged(options: ShapeOptions, base: ModelShape, usual: Usual) -> Iterator[Pa
 
 
 def _chosen(given: Mapping[str, Any], shape_class: type[Shape]) -> dict[str, Any]:
-    """Return the fields that options of the same name give; values are as wide as keys where a width is given."""
+    """Return the fields that options of the same name give; values are as wide as keys, or as latents have them, where
+    a width is given."""
     names = {field.name for field in fields(shape_class)}
-    widths = {"head_dim_v": given["head_dim"]} if "head_dim" in given else {}
+    widths = {"head_dim_v": None} if "head_dim" in given else {}
     return widths | {name: value for name, value in given.items() if name in names}
 
 
@@ -170,7 +172,7 @@ def describe(options: ShapeOptions) -> Wanted:
     operation = get_operation(OPERATION if options.operation is None else options.operation)
     _require_taken(options, [operation])
     model = named_model(options)
-    if model is not None and kind_of(operation).is_cached and (why := why_not_cached(model)):
+    if model is not None and kind_of(operation).is_cached and (why := why_not_cached(model, operation.name)):
         raise UsageError(f"model={options.model!r} {why}: {operation.name} cannot serve it")
     return _describe(operation, options, model)
 
@@ -183,7 +185,7 @@ def describe_model(options: ShapeOptions) -> Wanted:
         return describe(options)
     operations = {phase: get_operation(name) for phase, name in PHASES.items()}
     notes: tuple[str, ...] = ()
-    if why := why_not_cached(model):
+    if why := why_not_cached(model, PHASES["decode"]):
         operations = {phase: found for phase, found in operations.items() if not kind_of(found).is_cached}
         notes = (f"{model.name} {why}: only its {' and '.join(operations)} is tuned",)
     _require_taken(options, operations.values())
@@ -322,8 +324,12 @@ def _require_fit(base: ModelShape, heads: int | None, kv_heads: int | None) -> N
         raise UsageError(f"kv_heads={kv_heads} does not divide the {their}; expected {expected}")
 
 
-def why_not_cached(model: ModelShape) -> str | None:
-    """Return the reason why a model has no cache of keys and values; None for one that has."""
+def why_not_cached(model: ModelShape, operation: str) -> str | None:
+    """Return the reason why a model has no cache that an operation reads; None for one that has."""
     if not model.causal:
         return "is not causal and has no cache"
-    return "caches latents (MLA), not keys and values" if model.latent else None
+    if not model.latent:
+        return None
+    if operation != PHASES["decode"]:
+        return "caches latents (MLA), not keys and values"
+    return "caches latents (MLA) of widths that it does not say" if model.latent_widths is None else None

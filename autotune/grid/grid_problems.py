@@ -45,7 +45,7 @@ def _described_by_lists(entry: GridEntry) -> Iterator[Wanted]:
     operations = [get_operation(name) for name in entry.operations or PHASES.values()]
     for model, operation in itertools.product(entry.models or [None], operations):
         may_lack_it = model is not None and not entry.operations and kind_of(operation).is_cached
-        if may_lack_it and (why := why_not_cached(found := find_model(str(model)))) is not None:
+        if may_lack_it and (why := why_not_cached(found := find_model(str(model)), operation.name)) is not None:
             yield Wanted((), (f"{found.name} {why}: {operation.name} is left out",))
             continue
         for options in _combinations(entry, operation, operations):

@@ -62,6 +62,7 @@ class _ConfigFile:
             sinks=kind == "gpt_oss",
             alibi=kind == "bloom" or any(each.get("alibi") is True for each in (self._fields, self._inner)),
             latent=self._fields.get("qk_nope_head_dim") is not None,
+            latent_widths=self._latent_widths(),
             source=str(self._path),
         )
 
@@ -107,6 +108,12 @@ class _ConfigFile:
                 raise self._error(f"has no head_dim, and hidden_size={hidden} is not a multiple of {heads} heads")
             head_dim = hidden // heads
         return head_dim, head_dim
+
+    def _latent_widths(self) -> tuple[int, int] | None:
+        rank = self._integer("kv_lora_rank")
+        if rank is None or self._fields.get("qk_nope_head_dim") is None:
+            return None
+        return rank + (self._integer("qk_rope_head_dim") or 0), rank
 
     def _window(self) -> int | None:
         window, longest = self._integer("sliding_window"), self._integer("max_position_embeddings")

@@ -18,8 +18,10 @@ class ModelShape:
     ``window`` and ``softcap`` are those of the layers that have one; where ``mixes_windows`` (Gemma, GPT-OSS) the other
     layers run full attention. ``head_dim_v`` follows ``head_dim``. ``sinks``: each head has a learned logit without a
     value; ``alibi``: scores are biased by distance; ``latent``: what is cached are latents that keys and values are
-    computed from (MLA). Chunked attention (Llama 4) changes no size and is not said here. ``source`` is the Hugging
-    Face repository whose ``config.json`` holds the numbers, or says where else they are from.
+    computed from (MLA). ``latent_widths`` are those of a token's latent and of its first part, which is its value where
+    queries and outputs are projected into that space, as decoding does. Chunked attention (Llama 4) changes no size and
+    is not said here. ``source`` is the Hugging Face repository whose ``config.json`` holds the numbers, or says where
+    else they are from.
 
     Example:
         >>> model = get_model("qwen2.5-7b")
@@ -39,6 +41,7 @@ class ModelShape:
     sinks: bool = False
     alibi: bool = False
     latent: bool = False
+    latent_widths: tuple[int, int] | None = None
     source: str = ""
 
     def __post_init__(self) -> None:
@@ -49,6 +52,18 @@ class ModelShape:
     def has_cache(self) -> bool:
         """True if decoding with it reads keys and values from a cache."""
         return self.causal and not self.latent
+
+    def over_latents(self) -> "ModelShape":
+        """Return what decoding over its cache of latents computes: one head of them for all query heads.
+
+        Example:
+            >>> get_model("deepseek-v3").over_latents().head_dim
+            576
+        """
+        if self.latent_widths is None:
+            return self
+        keys, values = self.latent_widths
+        return replace(self, kv_heads=1, head_dim=keys, head_dim_v=values)
 
     @property
     def layer_windows(self) -> tuple[int | None, ...]:

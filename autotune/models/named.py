@@ -3,11 +3,13 @@
 import difflib
 import re
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from autotune.errors import UnknownNameError
 from autotune.models.config_file import load_config
 from autotune.models.model import ModelShape
+
+_LATENT: Final[dict[str, Any]] = {"head_dim_v": 128, "latent": True, "latent_widths": (576, 512)}
 
 MODELS: Final = {
     model.name: model
@@ -43,8 +45,8 @@ MODELS: Final = {
         ModelShape("phi-3-mini-4k", 32, 32, 96, window=2047, source="microsoft/Phi-3-mini-4k-instruct"),
         ModelShape("phi-4", 40, 10, 128, source="microsoft/phi-4"),
         # Multi-head latent attention, as its prefill computes it: 128 + 64 rotary dimensions against values of 128.
-        ModelShape("deepseek-v3", 128, 128, 192, head_dim_v=128, latent=True, source="deepseek-ai/DeepSeek-V3"),
-        ModelShape("kimi-k2", 64, 64, 192, head_dim_v=128, latent=True, source="moonshotai/Kimi-K2-Instruct"),
+        ModelShape("deepseek-v3", 128, 128, 192, source="deepseek-ai/DeepSeek-V3", **_LATENT),
+        ModelShape("kimi-k2", 64, 64, 192, source="moonshotai/Kimi-K2-Instruct", **_LATENT),
         ModelShape("glm-4-9b", 32, 2, 128, source="THUDM/glm-4-9b"),
         ModelShape("glm-4.5", 96, 8, 128, source="zai-org/GLM-4.5"),
         ModelShape("falcon-7b", 71, 1, 64, source="tiiuae/falcon-7b"),

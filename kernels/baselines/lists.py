@@ -6,6 +6,7 @@ from autotune.kernels.baselines.cudnn import CUDNN
 from autotune.kernels.baselines.eager import Eager
 from autotune.kernels.baselines.flash_attention_3 import FlashAttention2, FlashAttention3
 from autotune.kernels.baselines.flash_infer import FlashInfer
+from autotune.kernels.baselines.flash_infer_latent import FlashInferLatent
 from autotune.kernels.baselines.flex import Flex
 from autotune.kernels.baselines.gaudi import FlatPaged, FusedSdpa, InitialPaged
 from autotune.kernels.baselines.kv_cache import ContiguousCache
@@ -17,5 +18,6 @@ from autotune.operation import Baseline
 _LIBRARIES: Final = (FlashAttention3(), FlashAttention2(), FlashInfer())
 OF_ATTENTION: Final[tuple[Baseline, ...]] = (*SDPA, *CUDNN, *_LIBRARIES, Flex(), Eager(), Naive(), FusedSdpa())
 OF_VARLEN: Final[tuple[Baseline, ...]] = (TorchVarlen(), SdpaLoop(), FlexDocuments())
-OF_PAGED_DECODE: Final[tuple[Baseline, ...]] = (*CUDNN, *_LIBRARIES, ContiguousCache(), FlatPaged(), InitialPaged())
+_CACHES: Final = (ContiguousCache(), FlatPaged(), InitialPaged())
+OF_PAGED_DECODE: Final[tuple[Baseline, ...]] = (*CUDNN, *_LIBRARIES, FlashInferLatent(), *_CACHES)
 OF_PAGED_PREFILL: Final[tuple[Baseline, ...]] = (*CUDNN, *_LIBRARIES)

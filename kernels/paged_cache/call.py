@@ -111,7 +111,7 @@ def check_pages(
     """Read lengths and page indices, and refuse those that lead outside the cache; waits for the GPU.
 
     ``queries`` are each sequence's. Pages before all their windows are not read, nor those of a sequence without any,
-    and may be anything.
+    and may be anything. Negative ones of latents are left out.
     """
     page_size = shape.page_size
     capacity = page_table.shape[1] * page_size
@@ -128,7 +128,10 @@ def check_pages(
         is_used &= first_keys + page_size > seen[:, None]
     if isinstance(queries, torch.Tensor):
         is_used &= (queries > 0)[:, None]
-    wrong = (is_used & ((page_table < 0) | (page_table >= pages))).nonzero().tolist()
+    is_absent = page_table >= pages
+    if not shape.is_latent:
+        is_absent |= page_table < 0
+    wrong = (is_used & is_absent).nonzero().tolist()
     if wrong:
         row, column = wrong[0]
         raise InputMismatchError(

@@ -29,9 +29,9 @@ def allocate_caches(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Allocate keys ``[pages, page_size, H_kv, D]`` and values ``[..., D_v]``, or both in the layout ``HND``'s order.
 
-    Of one width they share a buffer, page by page, as in FlashInfer. Their type is the cache's own by default. Strides
-    are constants of the kernels' binaries: a cache that was allocated otherwise computes the same, with binaries of its
-    own.
+    Of one width they share a buffer, page by page, as in FlashInfer; latents are their own values. Their type is the
+    cache's own by default. Strides are constants of the kernels' binaries: a cache that was allocated otherwise
+    computes the same, with binaries of its own.
     """
     dtype = dtype or getattr(torch, shape.kv_dtype)
     middle = (shape.page_size, shape.kv_heads) if shape.layout == "NHD" else (shape.kv_heads, shape.page_size)
@@ -39,4 +39,19 @@ def allocate_caches(
         both = torch.empty(pages, 2, *middle, shape.head_dim, dtype=dtype, device=device)
         return both[:, 0], both[:, 1]
     k_cache = torch.empty(pages, *middle, shape.head_dim, dtype=dtype, device=device)
+    if shape.is_latent:
+        return k_cache, k_cache[..., : shape.head_dim_v]
     return k_cache, torch.empty(pages, *middle, shape.head_dim_v, dtype=dtype, device=device)
+
+
+def is_prefix(k_cache: torch.Tensor, v_cache: torch.Tensor) -> bool:
+    """Return if ``v_cache`` is the first columns of ``k_cache``, of as many pages, where they lie."""
+    return (
+        k_cache.data_ptr() == v_cache.data_ptr()
+        and k_cache.shape[:3] == v_cache.shape[:3]
+        and all(
+            ours == theirs
+            for size, ours, theirs in zip(k_cache.shape[:3], k_cache.stride(), v_cache.stride(), strict=False)
+            if size > 1
+        )
+    )

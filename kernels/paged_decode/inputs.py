@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import torch
 
-from autotune.kernels.paged_cache.layout import allocate_caches
+from autotune.kernels.paged_cache.layout import allocate_caches, is_prefix
 from autotune.kernels.paged_cache.quantization import LARGEST, quantize
 from autotune.search_spaces.bounds import MIN_BLOCK
 from autotune.shape import PagedShape
@@ -19,6 +19,7 @@ CHECK_CONTEXT: Final = 600  # beyond two tiles of the longest block, and a multi
 # to divide a sequence, and few enough to cross from one to the next; with more, fewer configs do both.
 CHECK_PROGRAMS: Final = 2
 NO_PAGE: Final = -1  # in a page table, where a sequence has no page
+LEFT_OUT: Final = 5  # of so many pages of latents one is left out of a table, where numbers are checked
 FEATURES: Final = ("layout", "scale", "window", "softcap", "sinks", "alibi_slopes")
 
 
@@ -114,7 +115,8 @@ def empty_inputs(shape: PagedShape, *, pages: int, device: str) -> Inputs:
 
 
 def make_inputs(shape: PagedShape, *, seed: int, device: str, data: str = "normal") -> Inputs:
-    """Draw random tensors; whatever must not be read is NaN, or a page that does not exist.
+    """Draw random tensors; whatever must not be read is NaN, or a page that does not exist. Problems that numbers of
+    latents are checked on leave pages out of their tables, as top-k indices may.
 
     ``large``: scores far apart; ``tails``: the scores grow along the keys, so that the running maximum moves with every
     tile and the last keys carry the weight.
@@ -129,6 +131,10 @@ def make_inputs(shape: PagedShape, *, seed: int, device: str, data: str = "norma
     sequence = torch.repeat_interleave(torch.arange(shape.batch, device=device), counts)
     place = torch.arange(used, device=device) - (counts.cumsum(0) - counts)[sequence]  # of a page in its sequence
     inputs.page_table.fill_(NO_PAGE)[sequence, place] = pages[:used].int()
+    is_left_out = torch.zeros(used, dtype=torch.bool, device=device)
+    if shape.is_latent and isinstance(shape, CheckShape):
+        is_left_out = torch.rand(used, generator=generator, device=device) < 1 / LEFT_OUT
+        inputs.page_table[sequence[is_left_out], place[is_left_out]] = NO_PAGE
 
     q, k_cache, v_cache = inputs.q, inputs.k_cache, inputs.v_cache
     if shape.kv_dtype != shape.dtype:
@@ -144,7 +150,7 @@ def make_inputs(shape: PagedShape, *, seed: int, device: str, data: str = "norma
         fraction = keys / lengths[sequence][:, None]
         q.mul_(0.5).add_(1.0)
         k_slots[pages[:used]] = k_slots[pages[:used]] * 0.3 + (4.0 * fraction - 2.0)[:, :, None, None].to(q.dtype)
-    page, slot = (keys >= lengths[sequence][:, None]).nonzero(as_tuple=True)
+    page, slot = ((keys >= lengths[sequence][:, None]) | is_left_out[:, None]).nonzero(as_tuple=True)
     for slots in (k_slots, v_slots):
         slots[pages[:used][page], slot] = math.nan
         slots[pages[used:]] = math.nan
@@ -191,6 +197,8 @@ def permute_pages(inputs: Inputs, *, seed: int) -> Inputs:
         if target.itemsize == 1:  # torch moves no rows of 8-bit floats by index
             source, target = source.view(torch.uint8), target.view(torch.uint8)
         target[order] = source
+    if is_prefix(inputs.k_cache, inputs.v_cache):
+        moved["v_cache"] = moved["k_cache"][..., : inputs.v_cache.shape[3]]
     table = torch.where(inputs.page_table < 0, inputs.page_table, order.int()[inputs.page_table.clamp(min=0).long()])
     return replace(inputs, **moved, page_table=table)
 

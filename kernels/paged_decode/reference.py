@@ -16,11 +16,14 @@ def gather_keys(
     scale: torch.Tensor | None = None,
     dtype: torch.dtype,
 ) -> torch.Tensor:
-    """Gather the first ``length`` rows ``[length, H_kv, D]`` of a sequence with these page indices, dequantized."""
+    """Gather the first ``length`` rows ``[length, H_kv, D]`` of a sequence with these page indices, dequantized.
+
+    Rows of a negative index are those of page 0.
+    """
 
     def gather(paged: torch.Tensor) -> torch.Tensor:
         slots = paged if layout == "NHD" else paged.transpose(1, 2)
-        used = pages[: -(-length // slots.shape[1])].long()
+        used = pages[: -(-length // slots.shape[1])].long().clamp(min=0)
         if slots.itemsize == 1:  # torch gathers no 8-bit floats
             return slots.view(torch.uint8)[used].view(slots.dtype).flatten(0, 1)[:length]
         return slots[used].flatten(0, 1)[:length]
@@ -51,7 +54,7 @@ def paged_decode_reference(
 
     Computes in ``dtype`` (fp64 by default), every intermediate result included. Returns the output ``[B, S_q, H, D_v]``
     and the natural logarithm of the softmax's denominator ``[B, S_q, H]``, a sink included, both in that type. A query
-    that sees no key has the output 0 and the logarithm -inf, or its sink.
+    that sees no key has the output 0 and the logarithm -inf, or its sink. Keys of a negative page are seen by none.
     """
     dtype = dtype or torch.float64
     batch, seq_q, heads, head_dim = q.shape
@@ -63,6 +66,9 @@ def paged_decode_reference(
             gather_keys(cache, page_table[sequence], length, layout=layout, scale=scale_of, dtype=dtype).transpose(0, 1)
             for cache, scale_of in ((k_cache, k_scale), (v_cache, v_scale))
         )  # [H_kv, length, D]
+        page_size = k_cache.shape[1 if layout == "NHD" else 2]
+        absent = (page_table[sequence] < 0).repeat_interleave(page_size)[:length]
+        keys, values = (each.masked_fill(absent[None, :, None], 0.0) for each in (keys, values))
         rows = q[sequence].to(dtype).transpose(0, 1).reshape(keys.shape[0], -1, head_dim)  # [H_kv, group * S_q, D]
         scores = (rows @ keys.transpose(1, 2) * scale).reshape(heads, seq_q, length)
         if softcap is not None:
@@ -71,7 +77,7 @@ def paged_decode_reference(
         ahead = torch.arange(length, device=q.device)[None, :] - position
         if alibi_slopes is not None:
             scores = scores + alibi_slopes.to(dtype)[:, None, None] * ahead
-        hidden = ahead > 0
+        hidden = (ahead > 0) | absent
         if window is not None:
             hidden |= ahead <= -window
         scores = scores.masked_fill(hidden, -math.inf)

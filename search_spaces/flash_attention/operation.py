@@ -15,7 +15,8 @@ def cost(shape: AttentionShape) -> Cost:
     saves none, as what it hides is not known; its entries at visible scores count once each, as many as the shape says.
     Nor is it known what ends of keys add to the past.
     """
-    found = _cost(shape, shape.head_dim + shape.head_dim_v, ITEM_BYTES[shape.dtype])
+    widths = shape.head_dim + shape.head_dim_v
+    found = _cost(shape, widths, widths * ITEM_BYTES[shape.dtype])
     return Cost(flops=found.flops, bytes=found.bytes + _operand_bytes(shape))
 
 
@@ -34,25 +35,29 @@ def _operand_bytes(shape: AttentionShape) -> int:
 
 
 def paged_cost(shape: PagedShape, sequences: Iterable[tuple[int, int, int]]) -> Cost:
-    """Return the cost of causal attention over numbers of sequences that have so many queries and so many keys each."""
+    """Return the cost of causal attention over numbers of sequences that have so many queries and so many keys each.
+
+    A latent, which is key and value, is read once.
+    """
     fields: dict[str, Any] = {name: getattr(shape, name) for name in ("heads", "kv_heads", "dtype", "window")}
     fields |= {"head_dim": 8, "causal": True}  # of any width: caches may have wider heads than dense attention
-    widths, item_bytes = shape.head_dim + shape.head_dim_v, KV_ITEM_BYTES[shape.kv_dtype]
+    widths = shape.head_dim + shape.head_dim_v
+    token_bytes = (shape.head_dim if shape.is_latent else widths) * KV_ITEM_BYTES[shape.kv_dtype]
     costs = [
-        _cost(AttentionShape(**fields, batch=batch, seq_q=seq_q, seq_kv=seq_kv), widths, item_bytes)
+        _cost(AttentionShape(**fields, batch=batch, seq_q=seq_q, seq_kv=seq_kv), widths, token_bytes)
         for batch, seq_q, seq_kv in sequences
     ]
     return Cost(flops=sum(cost.flops for cost in costs), bytes=sum(cost.bytes for cost in costs))
 
 
-def _cost(shape: AttentionShape, widths: int, kv_item_bytes: int) -> Cost:
-    """Return the cost of heads whose keys and values together are so wide."""
+def _cost(shape: AttentionShape, widths: int, token_bytes: int) -> Cost:
+    """Return the cost of heads whose keys and values together are so wide, and take so many bytes a token."""
     width = shape.batch * widths
     seen = shape.seq_kv
     if shape.window is not None:  # the first query's window begins the band; the last query sees the last key
         seen = min(seen, shape.seq_q + shape.window - 1)
     queries = shape.heads * shape.seq_q * width * ITEM_BYTES[shape.dtype]
-    keys = shape.kv_heads * seen * width * kv_item_bytes
+    keys = shape.batch * shape.kv_heads * seen * token_bytes
     return Cost(flops=2 * shape.heads * visible_pairs(shape) * width, bytes=queries + keys)
 
 

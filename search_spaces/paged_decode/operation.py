@@ -15,6 +15,10 @@ def unsupported(shape: PagedShape) -> str | None:
     if shape.seq_q > MAX_QUERIES:
         return f"seq_q={shape.seq_q} is not supported by paged_decode; expected 1 to {MAX_QUERIES}"
     allowed = [shape.dtype]
+    if shape.is_latent and shape.dtype == "float32":
+        return "dtype='float32' is not supported for latents, which leave it no registers; expected float16 or bfloat16"
+    if shape.is_latent and shape.kv_dtype != shape.dtype:
+        return f"kv_dtype={shape.kv_dtype!r} is not supported for latents; expected {shape.dtype}, the dtype of queries"
     if shape.dtype != "float32":
         allowed += [name for name, size in KV_ITEM_BYTES.items() if size == 1]
     if shape.kv_dtype not in allowed:
@@ -23,6 +27,13 @@ def unsupported(shape: PagedShape) -> str | None:
             f"expected {', '.join(allowed)}"
         )
     return None
+
+
+def why_latent(shape: PagedShape) -> str | None:
+    """Return the reason why an implementation of keys and values apart does not compute a shape, or None."""
+    if not shape.is_latent:
+        return None
+    return f"head_dim={shape.head_dim} is of latents, which are keys and values at once: paged_decode/triton_latent"
 
 
 def cost(shape: PagedShape) -> Cost:

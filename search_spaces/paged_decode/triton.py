@@ -11,7 +11,7 @@ from autotune.rounding import power_of_two
 from autotune.search_spaces import bounds, compiled_tiles
 from autotune.search_spaces.paged_decode.decode_default import SPLITS, WIDE, is_wide, preferred
 from autotune.search_spaces.paged_decode.decode_work import idle_work, lanes
-from autotune.search_spaces.paged_decode.operation import unsupported
+from autotune.search_spaces.paged_decode.operation import unsupported, why_latent
 from autotune.search_spaces.sources import SHARED, kernel_files
 from autotune.shape import PagedShape
 from autotune.space import Config, Parameter, Space
@@ -50,7 +50,7 @@ def reject(config: Config, shape: PagedShape, device: Device) -> str | None:
     rows, block_k, warps, stages = (
         config.integer(name) for name in ("BLOCK_ROWS", "BLOCK_K", "num_warps", "num_stages")
     )
-    if (problem := unsupported(shape) or _lacks_type(shape, device)) is not None:
+    if (problem := why_unsupported(shape, device)) is not None:
         return problem
     if (reason := _bad_tile(config, shape)) is not None:
         return reason
@@ -68,6 +68,11 @@ def reject(config: Config, shape: PagedShape, device: Device) -> str | None:
     if stages == 1 and device.has("async_copies"):
         return "num_stages=1 has no load in flight while a tile is computed"
     return _needless_partials(config, shape) or idle_work(config, shape, device)
+
+
+def why_unsupported(shape: PagedShape, device: Device) -> str | None:
+    """Return the reason why this does not compute a shape on a device, or None."""
+    return unsupported(shape) or why_latent(shape) or _lacks_type(shape, device)
 
 
 def _lacks_type(shape: PagedShape, device: Device) -> str | None:
@@ -117,7 +122,7 @@ def default(shape: PagedShape, device: Device) -> Config:
 
     See ``decode_default`` for how it is chosen, and what it was judged by.
     """
-    if (problem := unsupported(shape) or _lacks_type(shape, device)) is not None:
+    if (problem := why_unsupported(shape, device)) is not None:
         raise InvalidShapeError(problem)
     *candidates, last = preferred(shape, device)
     return next((config for config in candidates if reject(config, shape, device) is None), last)
@@ -182,7 +187,7 @@ IMPLEMENTATION: Final = Implementation(
     operation="paged_decode",
     space=Space(PARAMETERS, reject, default, hints, heuristics=heuristics, default_basis=default_basis),
     kernel="autotune.kernels.paged_decode.triton:KERNEL",
-    supports=lambda shape, device: unsupported(shape) or _lacks_type(shape, device),
+    supports=why_unsupported,
     sources=(
         *kernel_files("paged_decode/triton", *_FILES),
         *kernel_files("paged_cache", "layout"),

@@ -10,6 +10,11 @@ from autotune.shape import PagedShape
 
 def unsupported(shape: PagedShape) -> str | None:
     """Return why no kernel computes a shape, or None."""
+    if shape.is_latent:
+        return (
+            f"head_dim={shape.head_dim} is of latents, which paged_prefill does not read; expected keys and values "
+            "made of them, or paged_decode"
+        )
     if shape.kv_dtype != shape.dtype:
         return f"kv_dtype={shape.kv_dtype!r} is not supported by paged_prefill; expected that of dtype, {shape.dtype!r}"
     return None

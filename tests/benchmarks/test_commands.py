@@ -19,6 +19,7 @@ from tests import sample
             ("example_kernels", "--results", "nowhere"),
             ("fp8_forward",),
             ("host_time",),
+            ("latent_decode",),
             ("paged",),
             ("prefill",),
             ("record", "winners"),

@@ -1,6 +1,7 @@
 """The shape options: what each of them becomes, what a model gives, and what a model alone stands for."""
 
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -303,12 +304,35 @@ def test_a_model_with_an_operation_is_that_alone() -> None:
         assert ([operation.name for operation, _ in problems], notes) == ([name], ())
 
 
-@pytest.mark.parametrize(("model", "why"), [("flux.1", "is not causal"), ("kimi-k2", "caches latents")])
-def test_a_model_without_a_cache_is_its_prefill_alone(model: str, why: str) -> None:
-    problems, (note,) = describe_model(ShapeOptions(model=model))
+def test_a_model_without_a_cache_is_its_prefill_alone() -> None:
+    problems, (note,) = describe_model(ShapeOptions(model="flux.1"))
     assert [operation.name for operation, _ in problems] == ["flash_attention"]
-    assert note.startswith(f"{model} {why}")
-    assert note.endswith("only its prefill is tuned")
+    assert note == "flux.1 is not causal and has no cache: only its prefill is tuned"
+
+
+def test_a_model_of_latents_decodes_over_one_head_of_them() -> None:
+    problems, _ = describe_model(ShapeOptions(model="kimi-k2", tp=4))
+    assert [operation.name for operation, _ in problems] == ["flash_attention", "paged_decode"]
+    dense, paged = (shape.as_dict() for _, shape in problems)
+    names = ("heads", "kv_heads", "head_dim", "head_dim_v")
+    assert [dense[name] for name in names] == [16, 16, 192, 128]
+    assert [paged[name] for name in names] == [16, 1, 576, 512]
+
+
+def test_prefill_over_a_cache_of_latents_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"caches latents \(MLA\), not keys and values: paged_prefill cannot serve it"):
+        describe(ShapeOptions(model="kimi-k2", operation="paged_prefill"))
+    config = tmp_path / "config.json"
+    config.write_text('{"num_attention_heads": 8, "hidden_size": 512, "qk_nope_head_dim": 64, "v_head_dim": 64}')
+    with pytest.raises(UsageError, match=r"caches latents \(MLA\) of widths that it does not say"):
+        describe(ShapeOptions(model=str(config), operation="paged_decode"))
+
+
+def test_a_width_of_latents_brings_that_of_their_values() -> None:
+    ((_, shape),) = describe(ShapeOptions(operation="paged_decode", heads=128, kv_heads=1, head_dim=576)).problems
+    assert shape.as_dict()["head_dim_v"] == 512
+    ((_, shape),) = describe(ShapeOptions(operation="paged_decode", head_dim=64)).problems
+    assert shape.as_dict()["head_dim_v"] == 64
 
 
 def test_what_dense_attention_leaves_out_of_a_model_is_said() -> None:

@@ -88,9 +88,9 @@ def test_cases_hold_every_value_of_a_parameter_but_what_no_problem_allows(implem
     assert missing <= {("num_stages", 1), ("PARTIALS", "bfloat16"), ("consumers", 1)}
 
 
-@pytest.mark.parametrize("operation", sorted({each.operation for each in IMPLEMENTATIONS}))
-def test_fields_are_those_of_the_shape_and_meet(operation: str) -> None:
-    fields = data_of(operation).fields
+@each_implementation
+def test_fields_are_those_of_the_shape_and_meet(implementation: Implementation[Any]) -> None:
+    fields = data_of(implementation.operation).fields_of(implementation.name)
     rows = cover(fields, Rules(score=lambda found, row: found))
     held = {pair for row in rows for pair in pairs_of(row)}
     assert [pair for pair in all_pairs(fields) if pair not in held] == []

@@ -152,7 +152,7 @@ def test_unknown_names_and_shapes_that_none_supports_are_refused(tables: Tables)
         get_kernel(sample.shape(), device=H200, among=("gluon",))
     with pytest.raises(InvalidShapeError, match="head_dim=8 is not supported by flex"):
         get_kernel(sample.shape(head_dim=8), device=H200, among=("flex",))
-    with pytest.raises(UnknownNameError, match=r"among='flex' is unknown; .* of paged_decode: triton$"):
+    with pytest.raises(UnknownNameError, match=r"among='flex' is unknown; .* of paged_decode: triton, triton_latent$"):
         get_kernel(replace(PAGED), device=H200, among=("flex",))
 
 

@@ -15,6 +15,7 @@ from autotune.kernels.flash_attention.triton_masked import kernel as masked
 from autotune.kernels.flash_attention.triton_split_keys import kernel as shares
 from autotune.kernels.flash_attention_varlen.triton import kernel as varlen
 from autotune.kernels.paged_decode.triton import kernel as decode
+from autotune.kernels.paged_decode.triton_latent import kernel as latents
 from autotune.kernels.paged_prefill.triton import kernel as prefill
 from autotune.search_spaces.flash_attention.gluon_hopper import IMPLEMENTATION as GLUON
 from autotune.shape import AttentionShape, PagedShape
@@ -149,6 +150,18 @@ def decode_with(config: dict[str, Any], shape: PagedShape = PAGED, **options: An
     return Problem(decode.KERNEL.bind(Config(**config), shape), lambda: draw_paged(shape, **features), rest)
 
 
+def draw_latents(shape: PagedShape) -> dict[str, torch.Tensor]:
+    drawn = draw_paged(shape)
+    return drawn | {"v_cache": drawn["k_cache"][..., : shape.head_dim_v]}
+
+
+def decode_latents(*, splits: int, **options: Any) -> Problem:
+    tile: dict[str, Any] = {"BLOCK_ROWS": 16, "BLOCK_K": 16, "SCORES": "each", "num_warps": 4, "num_stages": 1}
+    shape = PagedShape(batch=3, heads=4, max_context=64, head_dim=288, page_size=8, dtype="float16")
+    call = latents.KERNEL.bind(Config(**tile, NUM_SPLITS=splits), shape)
+    return Problem(call, lambda: draw_latents(shape), options)
+
+
 def prefill_with(**options: Any) -> Problem:
     return Problem(prefill.KERNEL.bind(Config(**PREFILL_TILES), replace(PAGED, seq_q=4)), draw_packed, options)
 
@@ -211,6 +224,8 @@ def problems() -> Iterator[Problem]:
     yield decode_with(SPLIT, replace(PAGED, kv_dtype="float8_e4m3fn"), k_scale=scale, v_scale=scale)
     per_slot = torch.ones(9, PAGED.page_size, PAGED.kv_heads)
     yield decode_with(FLAT, replace(PAGED, kv_dtype="int8"), k_scale=per_slot, v_scale=per_slot)
+    yield decode_latents(splits=1, scale=0.3)
+    yield decode_latents(splits=2, return_lse=True)
     yield varlen_with(loads="pointer", sinks=heads, return_lse=True)
     yield varlen_with(loads="descriptor", scale=0.3)
     yield padded_with(loads="pointer", return_lse=True)

@@ -54,13 +54,16 @@ def test_every_case_is_run() -> None:
 
 
 def drawn(problem: Problem) -> dict[str, torch.Tensor]:
-    """Draw tensors on the GPU, of the strides and offsets that they are drawn with."""
-    return {name: to_gpu(each) for name, each in problem.draw().items()}
+    """Draw tensors on the GPU, of the strides and offsets that they are drawn with; views of one stay such."""
+    moved: dict[torch.Tensor, torch.Tensor] = {}
+    return {name: to_gpu(each, moved) for name, each in problem.draw().items()}
 
 
-def to_gpu(tensor: torch.Tensor) -> torch.Tensor:
+def to_gpu(tensor: torch.Tensor, moved: dict[torch.Tensor, torch.Tensor]) -> torch.Tensor:
     base = tensor if tensor._base is None else tensor._base
-    return base.cuda().as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+    if base not in moved:
+        moved[base] = base.cuda()
+    return moved[base].as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 
 
 def new_stream() -> torch.cuda.Stream:

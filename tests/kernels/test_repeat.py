@@ -20,6 +20,7 @@ from autotune.kernels.flash_attention_varlen.triton.forward import flash_attenti
 from autotune.kernels.paged_decode.triton import repeat as decode
 from autotune.kernels.paged_decode.triton.combine import combine_partials
 from autotune.kernels.paged_decode.triton.forward import paged_decode_flat, paged_decode_split
+from autotune.kernels.paged_decode.triton_latent.forward import latent_decode_split
 from autotune.kernels.paged_prefill.triton import repeat as prefill
 from autotune.kernels.paged_prefill.triton.forward import paged_prefill_forward
 from autotune.kernels.relaunch import PastLaunch
@@ -72,6 +73,9 @@ CASES: Final = {
     ),
     "paged_decode flat": Repeated(
         "paged_decode.triton.repeat", (paged_decode_flat, combine_partials), (DECODE, MERGE), decode.NAMES
+    ),
+    "paged_decode of latents": Repeated(
+        "paged_decode.triton.repeat", (latent_decode_split, combine_partials), (DECODE, MERGE), decode.NAMES
     ),
     "paged_prefill": Repeated("paged_prefill.triton.repeat", (paged_prefill_forward,), (PREFILL,), prefill.NAMES),
 }

@@ -185,8 +185,11 @@ def check_shape(shape: Shape) -> None:
 
 
 def precisions(shape: Shape) -> tuple[str, ...]:
-    """List the precisions to search, most exact first: of dense tensors all, of a paged cache its own and 8 bits."""
+    """List the precisions to search, most exact first: of dense tensors all, of a paged cache its own and 8 bits, of
+    latents their own."""
     if isinstance(shape, PagedShape):
+        if shape.is_latent:
+            return (shape.dtype,)
         return (shape.dtype, *(name for name, size in KV_ITEM_BYTES.items() if size == 1))
     return tuple(sorted(QUERY_DTYPES, key=lambda name: (-ITEM_BYTES[name], name)))
 
@@ -209,7 +212,8 @@ def kv_bytes(shape: Shape) -> int:
     if isinstance(shape, PagedShape):
         rows = shape.batch * shape.mean_context * shape.kv_heads
         scales = 2 * INT8_SCALE_BYTES if shape.kv_dtype == "int8" else 0
-        return rows * ((shape.head_dim + shape.head_dim_v) * KV_ITEM_BYTES[shape.kv_dtype] + scales)
+        width = shape.head_dim if shape.is_latent else shape.head_dim + shape.head_dim_v
+        return rows * (width * KV_ITEM_BYTES[shape.kv_dtype] + scales)
     assert isinstance(shape, AttentionShape)
     rows = shape.batch * shape.seq_kv * shape.kv_heads
     return rows * (shape.head_dim + shape.head_dim_v) * ITEM_BYTES[shape.dtype]

@@ -44,7 +44,7 @@ class GpuBench(PointBench):
     ) -> None:
         check_shape(shape)
         self._executor, self._operation, self._shape = executor, operation, shape
-        self._ours = implementations_of(operation.name)[0]
+        self._ours = _first_that_supports(operation, shape, executor.device)
         self.device = executor.device.name
         known = [baseline for baseline in load_baselines(operation.name) if baseline.name in names]
         self.absent = tuple((each.name, why) for each in known if (why := each.available()) is not None)
@@ -157,6 +157,12 @@ def rounding_error(definition: Definition, shape: Shape, precision: str, *, seed
         for name in (precision, precisions(shape)[0])
     ]
     return largest_error(*references)
+
+
+def _first_that_supports(operation: Operation[Any], shape: Shape, device: Device) -> Implementation[Any]:
+    """Return the first implementation that computes a shape; where none does, the first, which says why."""
+    known = implementations_of(operation.name)
+    return next((each for each in known if each.supports(shape, device) is None), known[0])
 
 
 def _own_parameters(implementation: Implementation[Any], device: Device) -> tuple[Parameter, ...]:

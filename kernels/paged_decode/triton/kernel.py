@@ -31,7 +31,7 @@ class BoundDecode(BoundPaged):
         >>> out = kernel(q, k_cache, v_cache, page_table, seq_lens)  # q [64, 32, 128] or [64, 1, 32, 128]
     """
 
-    def __init__(self, config: Config, shape: PagedShape) -> None:
+    def __init__(self, config: Config, shape: PagedShape, launch: Callable[..., Any] = launch) -> None:
         sizes = (shape.batch, shape.seq_q, shape.heads, shape.head_dim)
         super().__init__(config, shape, launch, sizes, NAMES, repeat_of)
         short = ((shape.batch, shape.heads, shape.head_dim), getattr(torch, shape.dtype))

@@ -24,6 +24,15 @@ FIELDS: Final[Factors] = {
     "alibi": (False, True),
     "lengths": LENGTHS,
 }
+# Of latents: sizes that the interpreter computes in seconds.
+LATENT_FIELDS: Final[Factors] = {
+    **FIELDS,
+    "dtypes": (("float16", None),),
+    "head_dims": ((576, 512), (320, 256), (288, 256)),
+    "page": ((1, "NHD"), (1, "HND"), (16, "HND"), (64, "NHD")),
+    "heads": ((16, 1), (5, 1), (33, 1)),
+    "lengths": ((37,), (0, 130, 1), (17, 90)),
+}
 
 
 def fields_of(row: Row) -> dict[str, Any]:
@@ -57,6 +66,7 @@ def dense_rows(inputs: Any, name: str, sequence: int) -> torch.Tensor:
     pages = inputs.page_table[sequence].long()[place // slots.shape[1]].clamp(min=0)
     bits = slots.view(torch.uint8) if cache.itemsize == 1 else slots  # torch picks no rows of 8-bit floats by index
     rows: torch.Tensor = bits[pages, place % slots.shape[1]].view(cache.dtype)
+    rows = rows.masked_fill(are_absent(inputs, sequence)[:, None, None], 0.0)
     if scale is None:
         return rows
     if scale.ndim == 3:
@@ -65,11 +75,24 @@ def dense_rows(inputs: Any, name: str, sequence: int) -> torch.Tensor:
     return found
 
 
+def are_absent(inputs: Any, sequence: int) -> torch.Tensor:
+    """Return which keys of a sequence have no page in its row of the table."""
+    page_size = inputs.k_cache.shape[1 if inputs.layout == "NHD" else 2]
+    place = torch.arange(int(inputs.seq_lens[sequence]), device=inputs.q.device)
+    absent: torch.Tensor = inputs.page_table[sequence].long()[place // page_size] < 0
+    return absent
+
+
 def truth(inputs: Any, dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
     """Return the output and the logarithm, sequence by sequence."""
     features = {name: getattr(inputs, name) for name in ("scale", "window", "softcap", "sinks", "alibi_slopes")}
     results = [
-        dense_decode(q, *(dense_rows(inputs, name, sequence) for name in "kv"), **features, dtype=dtype)
+        dense_decode(
+            *(q, *(dense_rows(inputs, name, sequence) for name in "kv")),
+            **features,
+            absent=are_absent(inputs, sequence),
+            dtype=dtype,
+        )
         for sequence, q in enumerate(inputs.q)
     ]
     return tuple(map(torch.stack, zip(*results, strict=True)))
@@ -87,11 +110,18 @@ def slack(inputs: Any) -> float:
 
 
 SIZES: Final[dict[str, Any]] = {"batch": 64, "heads": 32, "kv_heads": 8, "max_context": 8192, "head_dim": 128}
+LATENT: Final[dict[str, Any]] = {"batch": 64, "max_context": 8192}
 DATA: Final = OperationData(
     fields=FIELDS,
     large=large,
     small=small,
     truth=truth,
     slack=slack,
-    compiled=(PagedShape(**SIZES), PagedShape(**SIZES, page_size=64, kv_dtype="int8", window=512, sinks=True)),
+    compiled=(
+        PagedShape(**SIZES),
+        PagedShape(**SIZES, page_size=64, kv_dtype="int8", window=512, sinks=True),
+        PagedShape(**LATENT, heads=128, head_dim=576, page_size=64),
+        PagedShape(**LATENT, heads=16, head_dim=320, page_size=1, seq_q=2, window=512, sinks=True, softcap=True),
+    ),
+    own_fields={"triton_latent": LATENT_FIELDS},
 )

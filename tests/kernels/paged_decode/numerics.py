@@ -49,11 +49,12 @@ def dense_decode(
     softcap: float | None = None,
     sinks: torch.Tensor | None = None,
     alibi_slopes: torch.Tensor | None = None,
+    absent: torch.Tensor | None = None,
     dtype: torch.dtype = torch.float64,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Attention of the last queries ``[S_q, H, D]`` of one sequence over all its keys ``[length, H_kv, D]``.
 
-    Positions are counted from the end, where the last query and the last key meet.
+    Positions are counted from the end, where the last query and the last key meet. No query sees an ``absent`` key.
     """
     group = q.shape[1] // k.shape[1]
     q, k, v = (tensor.to(dtype).transpose(0, 1) for tensor in (q, k, v))
@@ -68,6 +69,8 @@ def dense_decode(
     scores = scores.masked_fill(key_age < query_age, -math.inf)
     if window is not None:
         scores = scores.masked_fill(key_age - query_age >= window, -math.inf)
+    if absent is not None:
+        scores = scores.masked_fill(absent, -math.inf)
     denominators = scores
     if sinks is not None:
         denominators = torch.cat([scores, sinks.to(dtype)[:, None, None].expand(-1, q.shape[1], 1)], 2)
