@@ -35,6 +35,13 @@ def quantized(title: str, shape: AttentionShape) -> str | None:
     return f"{title} computes no {shape.dtype}" if shape.dtype in QUANTIZED_DTYPES else None
 
 
+def lacks_cache_type(shape: PagedShape, device: Device) -> str | None:
+    """Return why a device cannot convert the cache's type, or None."""
+    if shape.kv_dtype == "float8_e4m3fn" and not device.has("fp8_e4m3"):
+        return f"kv_dtype='float8_e4m3fn' needs conversions that {device.arch} lacks; float8_e5m2 and int8 do not"
+    return None
+
+
 def padded_length(length: int) -> int:
     """Return the longest block that pays for a length."""
     return max(MIN_BLOCK, power_of_two(length))

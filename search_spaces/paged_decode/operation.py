@@ -14,15 +14,22 @@ def unsupported(shape: PagedShape) -> str | None:
     """Return why no kernel computes a shape, or None."""
     if shape.seq_q > MAX_QUERIES:
         return f"seq_q={shape.seq_q} is not supported by paged_decode; expected 1 to {MAX_QUERIES}"
+    if not shape.causal:
+        return "causal=False is not supported by paged_decode; paged_prefill computes it, of any number of queries"
+    return unsupported_cache("paged_decode", shape)
+
+
+def unsupported_cache(operation: str, shape: PagedShape) -> str | None:
+    """Return why no kernel of an operation reads a cache of that type, or None: that of the queries, or of one byte."""
     allowed = [shape.dtype]
     if shape.dtype != "float32":
         allowed += [name for name, size in KV_ITEM_BYTES.items() if size == 1]
-    if shape.kv_dtype not in allowed:
-        return (
-            f"kv_dtype={shape.kv_dtype!r} is not supported by paged_decode with dtype={shape.dtype!r}; "
-            f"expected {', '.join(allowed)}"
-        )
-    return None
+    if shape.kv_dtype in allowed:
+        return None
+    return (
+        f"kv_dtype={shape.kv_dtype!r} is not supported by {operation} with dtype={shape.dtype!r}; "
+        f"expected {', '.join(allowed)}"
+    )
 
 
 def cost(shape: PagedShape) -> Cost:

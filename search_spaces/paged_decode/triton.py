@@ -50,7 +50,7 @@ def reject(config: Config, shape: PagedShape, device: Device) -> str | None:
     rows, block_k, warps, stages = (
         config.integer(name) for name in ("BLOCK_ROWS", "BLOCK_K", "num_warps", "num_stages")
     )
-    if (problem := unsupported(shape) or _lacks_type(shape, device)) is not None:
+    if (problem := unsupported(shape) or bounds.lacks_cache_type(shape, device)) is not None:
         return problem
     if (reason := _bad_tile(config, shape)) is not None:
         return reason
@@ -68,13 +68,6 @@ def reject(config: Config, shape: PagedShape, device: Device) -> str | None:
     if stages == 1 and device.has("async_copies"):
         return "num_stages=1 has no load in flight while a tile is computed"
     return _needless_partials(config, shape) or idle_work(config, shape, device)
-
-
-def _lacks_type(shape: PagedShape, device: Device) -> str | None:
-    """Return why a device cannot convert the cache's type, or None."""
-    if shape.kv_dtype == "float8_e4m3fn" and not device.has("fp8_e4m3"):
-        return f"kv_dtype='float8_e4m3fn' needs conversions that {device.arch} lacks; float8_e5m2 and int8 do not"
-    return None
 
 
 def _bad_tile(config: Config, shape: PagedShape) -> str | None:
@@ -117,7 +110,7 @@ def default(shape: PagedShape, device: Device) -> Config:
 
     See ``decode_default`` for how it is chosen, and what it was judged by.
     """
-    if (problem := unsupported(shape) or _lacks_type(shape, device)) is not None:
+    if (problem := unsupported(shape) or bounds.lacks_cache_type(shape, device)) is not None:
         raise InvalidShapeError(problem)
     *candidates, last = preferred(shape, device)
     return next((config for config in candidates if reject(config, shape, device) is None), last)
@@ -182,7 +175,7 @@ IMPLEMENTATION: Final = Implementation(
     operation="paged_decode",
     space=Space(PARAMETERS, reject, default, hints, heuristics=heuristics, default_basis=default_basis),
     kernel="autotune.kernels.paged_decode.triton:KERNEL",
-    supports=lambda shape, device: unsupported(shape) or _lacks_type(shape, device),
+    supports=lambda shape, device: unsupported(shape) or bounds.lacks_cache_type(shape, device),
     sources=(
         *kernel_files("paged_decode/triton", *_FILES),
         *kernel_files("paged_cache", "layout"),
