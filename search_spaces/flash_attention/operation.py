@@ -21,9 +21,9 @@ def cost(shape: AttentionShape) -> Cost:
 
 
 def paged_cost(shape: PagedShape, sequences: Iterable[tuple[int, int, int]]) -> Cost:
-    """Return the cost of causal attention over numbers of sequences that have so many queries and so many keys each."""
-    fields: dict[str, Any] = {name: getattr(shape, name) for name in ("heads", "kv_heads", "dtype", "window")}
-    fields |= {"head_dim": 8, "causal": True}  # of any width: caches may have wider heads than dense attention
+    """Return the cost of attention over numbers of sequences that have so many queries and so many keys each."""
+    fields: dict[str, Any] = {name: getattr(shape, name) for name in ("heads", "kv_heads", "dtype", "causal", "window")}
+    fields |= {"head_dim": 8}  # of any width: caches may have wider heads than dense attention
     widths, item_bytes = shape.head_dim + shape.head_dim_v, KV_ITEM_BYTES[shape.kv_dtype]
     costs = [
         _cost(AttentionShape(**fields, batch=batch, seq_q=seq_q, seq_kv=seq_kv), widths, item_bytes)

@@ -16,6 +16,7 @@ from autotune.kernels.paged_prefill.triton.quantized import (
     fold_token_scores,
     load_token_scales,
     scale_outputs,
+    widen,
 )
 from autotune.kernels.tiles.masks import Bounds, bound_keys, hide_keys
 from autotune.kernels.tiles.outputs import load_slopes, store_outputs
@@ -137,7 +138,7 @@ def _fold_tiles(
         keys = tile * BLOCK_K + tl.arange(0, BLOCK_K)
         present = (keys >= bounds.low) & (keys < bounds.high) if MASKED else tl.full([BLOCK_K], True, tl.int1)
         k_fixed, k_moving = locate_keys(pages, tile, K_STRIDES, BLOCK_K, PAGING)
-        k_tile = gather_rows(cache.k, k_fixed, k_moving, present, WIDTHS.k, WIDTHS.padded_k).to(q_tile.dtype)
+        k_tile = widen(gather_rows(cache.k, k_fixed, k_moving, present, WIDTHS.k, WIDTHS.padded_k), q_tile.dtype)
         key_scales = None
         value_scales = None
         if FEATURES.token_scales:
@@ -154,7 +155,7 @@ def _fold_tiles(
         else:
             state, weights = fold_scores(state, scores, factor, MASKED)
         v_fixed, v_moving = locate_keys(pages, tile, V_STRIDES, BLOCK_K, PAGING)
-        v_tile = gather_rows(cache.v, v_fixed, v_moving, present, WIDTHS.v, WIDTHS.padded_v).to(q_tile.dtype)
+        v_tile = widen(gather_rows(cache.v, v_fixed, v_moving, present, WIDTHS.v, WIDTHS.padded_v), q_tile.dtype)
         state = fold_values(state, weights, v_tile)
         pages = next_pages
     return state

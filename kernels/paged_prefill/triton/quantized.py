@@ -32,10 +32,29 @@ def fit_queries(queries, score_scale, key_scales, TOKEN_SCALES: tl.constexpr):
 
 
 @triton.jit
+def widen(tile, TYPE: tl.constexpr):
+    """Convert keys or values to the type that they are multiplied in.
+
+    int8 becomes fp16 as the mantissa of 1024 + 128 + x (Kim et al., arXiv 2211.10017, section 3.2).
+    """
+    if tl.int8 == tile.dtype:
+        bits = (tile.to(tl.uint8, bitcast=True) ^ 0x80).to(tl.uint16) | 0x6400
+        wide = bits.to(tl.float16, bitcast=True) - 1152.0
+    else:
+        wide = tile.to(TYPE)
+    return wide
+
+
+@triton.jit
 def load_token_scales(scales, pages, tile, present, STRIDES: tl.constexpr, BLOCK_K: tl.constexpr, PAGING: tl.constexpr):
-    """Load the scales of a tile's tokens, 0 of absent ones."""
+    """Load the scales of a tile's tokens, 0 of absent ones.
+
+    The maximum of each alone keeps the load where a thread has one: else every thread loads those of all its scores
+    (32 copies of 4 bytes a tile instead of 2: Triton 3.6.0, sm_90).
+    """
     fixed, moving = locate_keys(pages, tile, STRIDES, BLOCK_K, PAGING)
-    return tl.load(scales + fixed + moving, mask=present, other=0.0)
+    found = tl.load(scales + (fixed + moving)[:, None], mask=present[:, None], other=0.0)
+    return tl.max(found, 1)
 
 
 @triton.jit

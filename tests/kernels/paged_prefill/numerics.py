@@ -10,6 +10,7 @@ from typing import Any, Final
 import torch
 
 from autotune.correctness import STATISTIC_UNITS, error_limit
+from autotune.kernels.paged_cache.quantization import dequantize
 from autotune.kernels.paged_decode.inputs import permute_pages
 from autotune.kernels.paged_prefill.definition import DEFINITION
 from autotune.kernels.paged_prefill.inputs import Inputs, check_shape
@@ -19,7 +20,7 @@ from autotune.shape import PagedShape
 from autotune.space import Config
 from tests.contract.implementations.paged_prefill_triton import CONFIG
 from tests.kernels.numerics import compare
-from tests.kernels.paged_decode.numerics import FAR_PAGE, arrange, dense_decode
+from tests.kernels.paged_decode.numerics import FAR_PAGE, arrange, dense_decode, poisoned
 from tests.kernels.paged_prefill.cases import Case
 
 PADDING: Final = 16  # elements between the rows of a cache
@@ -36,6 +37,8 @@ def make_problem(case: Case, device: str) -> Inputs:
         head_dim_v=case.head_dim_v,
         page_size=case.page_size,
         dtype=case.dtype,
+        kv_dtype=case.kv_dtype or case.dtype,
+        causal=case.causal,
         window=case.window,
         softcap=case.softcap is not None,
         sinks=case.sinks,
@@ -45,10 +48,13 @@ def make_problem(case: Case, device: str) -> Inputs:
     inputs = DEFINITION.make_inputs(check_shape(shape, case.lengths, case.query_lengths), seed=1, device=device)
     caches = []
     for cache in (inputs.k_cache, inputs.v_cache):
-        wide = cache.new_full((*cache.shape[:3], cache.shape[3] + PADDING), math.nan)
+        wide = poisoned(*cache.shape[:3], cache.shape[3] + PADDING, dtype=cache.dtype, device=device)
         caches.append(wide[..., : cache.shape[3]].copy_(cache))
+    scales = [inputs.k_scale, inputs.v_scale]
+    if case.kv_dtype not in (None, "int8") and not case.lse:  # one for all heads
+        scales = [scale if scale is None else scale.max() for scale in scales]
     table = torch.nn.functional.pad(inputs.page_table, (0, 3), value=FAR_PAGE)
-    if case.window is not None:  # pages before every window are gone
+    if case.window is not None and case.causal:  # pages before every window are gone
         for row, length, queries in zip(table, case.lengths, case.query_lengths, strict=True):
             row[: max(0, length - queries - case.window + 1) // case.page_size] = FAR_PAGE
     return replace(
@@ -56,29 +62,38 @@ def make_problem(case: Case, device: str) -> Inputs:
         q=arrange(inputs.q, case.q_layout, case.kv_heads),
         k_cache=caches[0],
         v_cache=caches[1],
+        k_scale=scales[0],
+        v_scale=scales[1],
         page_table=table,
         scale=case.head_dim**-0.5 if case.scale is None else case.scale,
         softcap=case.softcap,
     )
 
 
-def dense_rows(cache: torch.Tensor, pages: torch.Tensor, length: int, layout: str) -> torch.Tensor:
+def dense_rows(inputs: Inputs, name: str, sequence: int) -> torch.Tensor:
     """A sequence's keys or values ``[length, H_kv, D]``: number j lies in slot ``j % page_size`` of its page."""
-    slots = cache if layout == "NHD" else cache.transpose(1, 2)
-    place = torch.arange(length, device=cache.device)
-    found = pages.long()[place // slots.shape[1]]
-    inside = (found >= 0) & (found < len(slots))  # not so where nobody may look
-    return torch.where(inside[:, None, None], slots[found * inside, place % slots.shape[1]], 0.0)
+    cache, scale = getattr(inputs, f"{name}_cache"), getattr(inputs, f"{name}_scale")
+    page_size = cache.shape[1 if inputs.layout == "NHD" else 2]
+    place = torch.arange(int(inputs.seq_lens[sequence]), device=cache.device)
+    found = inputs.page_table[sequence].long()[place // page_size]
+    inside = (found >= 0) & (found < len(cache))  # not so where nobody may look
+
+    def pick(paged: torch.Tensor) -> torch.Tensor:
+        slots = paged if inputs.layout == "NHD" else paged.transpose(1, 2)
+        bits = slots.view(torch.uint8) if slots.itemsize == 1 else slots  # torch picks no rows of 8-bit floats by index
+        return bits[found * inside, place % page_size].view(paged.dtype)
+
+    rows = pick(cache)
+    if scale is not None:
+        rows = dequantize(rows, pick(scale) if scale.ndim == 3 else scale, torch.float64)
+    return torch.where(inside[:, None, None], rows, 0.0)
 
 
 def truth(inputs: Inputs, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
     """Output and logarithm, sequence by sequence."""
     bounds, results = inputs.cu_seqlens_q.tolist(), []
-    for sequence, length in enumerate(inputs.seq_lens.tolist()):
-        k, v = (
-            dense_rows(cache, inputs.page_table[sequence], length, inputs.layout)
-            for cache in (inputs.k_cache, inputs.v_cache)
-        )
+    for sequence in range(len(inputs.seq_lens)):
+        k, v = (dense_rows(inputs, name, sequence) for name in "kv")
         results.append(
             dense_decode(
                 inputs.q[bounds[sequence] : bounds[sequence + 1]],
@@ -89,6 +104,7 @@ def truth(inputs: Inputs, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tenso
                 softcap=inputs.softcap,
                 sinks=inputs.sinks,
                 alibi_slopes=inputs.alibi_slopes,
+                causal=inputs.causal,
                 dtype=dtype,
             )
         )
@@ -101,12 +117,11 @@ def case_failure(case: Case, device: str) -> str | None:
     inputs, dtype = make_problem(case, device), getattr(torch, case.dtype)
     out = DEFINITION.empty_outputs(inputs)[0]
     lse = torch.full(out.shape[:2], math.nan, device=device)
-    features = ("layout", "scale", "window", "softcap", "sinks", "alibi_slopes")
     caches = inputs.k_cache, inputs.v_cache
     launch(
         *(inputs.q, *caches, inputs.page_table, inputs.seq_lens, inputs.cu_seqlens_q, out),
         lse if case.lse else None,
-        **{name: getattr(inputs, name) for name in features},
+        **inputs.features,
         options=case.options,
     )
     expected, expected_lse = truth(inputs, torch.float64)
@@ -115,6 +130,8 @@ def case_failure(case: Case, device: str) -> str | None:
         limit = error_limit(expected_lse, truth(inputs, torch.float32)[1], torch.float32, units=STATISTIC_UNITS)
         # A score is as exact as its partial sums are large, at most |q| |k|; keys are drawn as queries are.
         limit += torch.finfo(torch.float32).eps * inputs.scale * inputs.q.float().norm(dim=-1).max().item() ** 2
+        if case.kv_dtype == "int8":  # a scale's exponent is added to the largest score and taken off
+            limit += 8 * torch.finfo(torch.float32).eps
         if case.softcap:  # tanh is as exact as its largest value, not as each of its own
             limit += 2 * torch.finfo(torch.float32).eps * case.softcap
         found = compare(lse, expected_lse, limit)
