@@ -3,7 +3,7 @@
 from typing import Final
 
 from autotune.device import Device
-from autotune.dtypes import ITEM_BYTES, QUANTIZED_DTYPES
+from autotune.dtypes import ITEM_BYTES, KV_ITEM_BYTES, QUANTIZED_DTYPES
 from autotune.rounding import power_of_two
 from autotune.shape import AttentionShape, PagedShape
 from autotune.space import Config, Parameter, Value
@@ -124,5 +124,8 @@ def estimates(
     width_k, width_v = padded_widths(shape.head_dim, shape.head_dim_v)
     threads = warps * device.warp_size
     live = block_q * (width_v + block_k) / threads
-    held = ITEM_BYTES[shape.dtype] * (stages * block_k * (width_k + width_v) + block_q * width_k)
+    tile, item_bytes = block_k * (width_k + width_v), ITEM_BYTES[shape.dtype]
+    held = item_bytes * (stages * tile + block_q * width_k)
+    if isinstance(shape, PagedShape) and shape.kv_dtype != shape.dtype:  # a converted tile lies beside those in flight
+        held = item_bytes * (tile + block_q * width_k) + KV_ITEM_BYTES[shape.kv_dtype] * stages * tile
     return live, block_q / warps, held, warps * blocks_at_once(live + other_registers, threads, held, device)

@@ -12,10 +12,10 @@ MAX_QUERIES: Final = 8  # of a sequence in one step: speculative decoding asks f
 
 def unsupported(shape: PagedShape) -> str | None:
     """Return why no kernel computes a shape, or None."""
-    if shape.seq_q > MAX_QUERIES:
-        return f"seq_q={shape.seq_q} is not supported by paged_decode; expected 1 to {MAX_QUERIES}"
     if not shape.causal:
         return "causal=False is not supported by paged_decode; paged_prefill computes it, of any number of queries"
+    if shape.seq_q > MAX_QUERIES:
+        return f"seq_q={shape.seq_q} is not supported by paged_decode; expected 1 to {MAX_QUERIES}"
     return unsupported_cache("paged_decode", shape)
 
 

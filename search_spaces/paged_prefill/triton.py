@@ -46,6 +46,13 @@ TILES_OF_FLOAT32: Final[compiled_tiles.Tiles] = {
     "small with tensor maps": ((64, 16, 4, 3), (32, 16, 2, 1), (32, 16, 2, 1)),
     "waves": ((64, 32, 4, 1), (64, 32, 4, 1), (32, 16, 2, 1)),
 }
+# Over caches of one byte an element, whose tiles are converted in registers.
+TILES_OF_BYTES: Final[compiled_tiles.Tiles] = {
+    "large": ((64, 64, 4, 3), (128, 32, 8, 3), (64, 32, 8, 3)),
+    "small": ((128, 64, 8, 3), (128, 32, 8, 3), (64, 32, 8, 3)),
+    "small with tensor maps": ((128, 64, 8, 3), (128, 32, 8, 3), (64, 32, 8, 3)),
+    "waves": TILES_OF_16_BITS["waves"],
+}
 MAX_COMPILED_WIDTH: Final = 256  # of heads
 
 
@@ -88,6 +95,8 @@ def default(shape: PagedShape, device: Device) -> Config:
         raise InvalidShapeError(problem)
     width = max(bounds.padded_widths(shape.head_dim, shape.head_dim_v))
     tiles = TILES_OF_FLOAT32 if shape.dtype == "float32" else TILES_OF_16_BITS
+    if KV_ITEM_BYTES[shape.kv_dtype] == 1:
+        tiles = TILES_OF_BYTES
     compiled = compiled_tiles.compiled_tile(tiles, width, device) if width <= MAX_COMPILED_WIDTH else None
     block_q, block_k, warps, stages = compiled or _usual_tile(shape, width, device)
     block_q = min(block_q, bounds.padded_length(shape.batch * shape.seq_q * shape.group))

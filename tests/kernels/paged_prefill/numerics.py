@@ -160,6 +160,41 @@ def order_failure(order: str, device: str) -> str | None:
     )
 
 
+def poison_failure(kv_dtype: str, where: str, device: str) -> str | None:
+    """One NaN among the queries, the keys or the values of the first sequence: its results show it, no other's do."""
+    shape = check_shape(replace(HALF, kv_dtype=kv_dtype), (70, 90), (3, 9))
+    inputs = DEFINITION.make_inputs(shape, seed=0, device=device)
+    page, slot = int(inputs.page_table[0, 2]), 5
+    if where == "q":
+        inputs.q[:3, :, 3] = math.nan
+    elif kv_dtype == "int8":  # a token that held NaN has such a scale, and bytes that say nothing
+        getattr(inputs, f"{where}_scale")[page, slot] = math.nan
+    else:
+        getattr(inputs, f"{where}_cache")[page, slot, :, 3] = math.nan
+    out = DEFINITION.empty_outputs(inputs)[0]
+    KERNEL.launch(config_of("head"), inputs, (out,))
+    if not out[:3].isnan().any(-1).all():
+        return "NaN is lost"
+    return "NaN is found in another sequence" if out[3:].isnan().any() else None
+
+
+def scale_failure(kv_dtype: str, device: str) -> str | None:
+    """Scales of 0, far apart, and of a head below 0: the result is attention over what the cache stands for."""
+    shape = check_shape(replace(HALF, kv_dtype=kv_dtype), (200, 33), (20, 33))
+    inputs = DEFINITION.make_inputs(shape, seed=0, device=device)
+    for scale in (inputs.k_scale, inputs.v_scale):
+        assert scale is not None
+        if kv_dtype == "int8":
+            scale[1::3] *= 2.0**-12
+            scale[:, ::5] = 0.0
+        else:
+            scale[0], scale[1] = 0.0 if scale is inputs.k_scale else scale[0] * 2.0**-9, -scale[1]
+    out, lse = DEFINITION.empty_outputs(inputs)
+    KERNEL.launch(config_of("head"), inputs, (out, lse))
+    (expected, log), eager = truth(inputs, torch.float64), truth(inputs, torch.float16)[0]
+    return compare(out, expected, error_limit(expected, eager, torch.float16)) or compare(lse, log, 1e-4)
+
+
 def shared_failure(device: str) -> str | None:
     """A page table of stride 0 over the batch: sequences are prefixes, of their own lengths, of the same pages."""
     inputs = DEFINITION.make_inputs(check_shape(HALF, (40, 0, 100, 3, 90), (40, 0, 20, 1, 1)), seed=0, device=device)
