@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from autotune.errors import AutotuneError, BaselineUnavailableError, InputMismatchError, MissingDependencyError
-from autotune.kernels.baselines.baseline import OverCopies, refuse_pages, refuse_unless_ready, without_nan
+from autotune.kernels.baselines.baseline import (
+    OverCopies,
+    missing_full_mask,
+    refuse_pages,
+    refuse_unless_ready,
+    without_nan,
+)
 from autotune.kernels.baselines.cudnn.plans import ExecutionPlan, Operands, planned
 from autotune.kernels.baselines.cudnn.problem import INSTALL, MAX_OFFSET, VECTOR, Operand, Problem, Strides, unsupported
 from autotune.kernels.tensors import dtype_name
@@ -227,7 +233,7 @@ class Cudnn:
         for name in type(shape).ABSENT.keys() - FIELDS:
             if getattr(shape, name) != type(shape).ABSENT[name]:
                 return f"{name}={getattr(shape, name)!r} is not supported by {self.name}"
-        return unsupported(_problem_of(shape))
+        return missing_full_mask(self.name, shape) or unsupported(_problem_of(shape))
 
     def prepare(self, shape: Any, inputs: Any) -> Callable[[], torch.Tensor]:
         """Return a call that returns the same tensor each time; plans are built and, for the fastest, timed here."""
