@@ -40,7 +40,7 @@ class GrownPagedShape(PagedShape):
     """A paged shape of a later release, which knows one more feature."""
 
     FAMILY: ClassVar[tuple[str, ...]] = (*PagedShape.FAMILY, "sparse")
-    ABSENT: ClassVar = {"sparse": False}
+    ABSENT: ClassVar = {**PagedShape.ABSENT, "sparse": False}
 
     sparse: bool = False
 
@@ -53,7 +53,10 @@ class GrownShapes(dict[type[Shape], type[Shape]]):
             f"Grown{shape_class.__name__}",
             [("sparse", bool, False)],
             bases=(shape_class,),
-            namespace={"FAMILY": (*shape_class.FAMILY, "sparse"), "ABSENT": {"sparse": False}},
+            namespace={
+                "FAMILY": (*shape_class.FAMILY, "sparse"),
+                "ABSENT": {**shape_class.ABSENT, "sparse": False},
+            },
             frozen=True,
             slots=True,
             kw_only=True,

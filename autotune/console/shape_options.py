@@ -75,7 +75,7 @@ class ShapeOptions:
     )
     page_size: int | None = _declare("Paged: tokens of a page.", str(PAGE_SIZE), kind=integer())
     layout: str | None = _declare("Paged: layout of the cache, NHD or HND.", "NHD")
-    causal: bool | None = _declare("Mask the future; a decode does.", "causal", kind=bool)
+    causal: bool | None = _declare("Mask the future.", "causal", kind=bool)
     window: int | None = _declare("Sliding window in keys.", "none", kind=integer())
     softcap: bool | None = _declare("Bound the scores.", "no", kind=bool)
     sinks: bool | None = _declare("Paged, varlen: a logit without a value.", "no", kind=bool)

@@ -52,7 +52,7 @@ class SunkAttentionShape(AttentionShape):
 class SunkPagedShape(PagedShape):
     """Paged attention with a field that joined later."""
 
-    ABSENT: ClassVar = {"sink": "none"}
+    ABSENT: ClassVar = {**PagedShape.ABSENT, "sink": "none"}
     sink: str = "none"
 
 
@@ -66,7 +66,8 @@ def without(shape_class: type[Shape], name: str, value: Any) -> type[Shape]:
         for each in fields(shape_class)
         if each.name != name
     ]
-    namespace = {"REMOVED": {**shape_class.REMOVED, name: value}, "FAMILY": (), "__annotations__": {}}
+    removed, absent = {**shape_class.REMOVED, name: value}, shape_class.ABSENT
+    namespace = {"REMOVED": removed, "ABSENT": absent, "FAMILY": (), "__annotations__": {}}
     made = make_dataclass("Lesser", kept, bases=(Shape,), namespace=namespace, frozen=True, kw_only=True)
     assert issubclass(made, Shape)
     return made

@@ -97,8 +97,9 @@ def test_a_parameter_that_joins_without_a_value_for_older_rows_leaves_them_outsi
         assert (outsider.where, outsider.operation, outsider.implementation) == (name, *owner)
         assert (outsider.device, outsider.median_us) == (trial.device, row["median_us"])
         assert outsider.problem == {
-            **trial.shape.as_dict(),
-            **{each: row[each] for each in trial.config if each in row},
+            each: {**trial.shape.as_dict(), **row}[each]  # of a field that joined later a row has none
+            for each in (*trial.shape.as_dict(), *trial.config)
+            if each in row
         }
 
 
