@@ -81,7 +81,7 @@ def _paged(options: ShapeOptions, base: ModelShape, usual: Usual) -> Iterator[Pa
         raise UsageError(f"--ragged and mean_context={options.mean_context} exclude each other; name one")
     given = options.given()
     for context in parse_sizes(given.get("context", CONTEXT), "context"):
-        if options.queries is not None and options.queries > context > 0:
+        if options.queries is not None and options.queries > context > 0 and options.causal is not False:
             raise UsageError(f"queries={options.queries} is more than context={context}, whose last tokens they are")
         for batch in parse_sizes(given.get("batch", usual.batch), "batch"):
             # One sequence is as long as the longest.
