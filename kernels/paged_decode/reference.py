@@ -51,8 +51,8 @@ def paged_decode_reference(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute attention of ``q [B, S_q, H, D]`` over the pages of each sequence, one sequence at a time.
 
-    The queries are each sequence's last positions but for ``later_queries``. Without ``causal`` they see later keys too,
-    a window is one of keys on either side, and slopes are times the distance from the key, negated.
+    The queries are each sequence's last positions but for ``later_queries``. Without ``causal`` they see later keys
+    too, a window is one of keys on either side, and slopes are times the distance from the key, negated.
     Computes in ``dtype`` (fp64 by default), every intermediate result included. Returns the output ``[B, S_q, H, D_v]``
     and the natural logarithm of the softmax's denominator ``[B, S_q, H]``, a sink included, both in that type. A query
     that sees no key has the output 0 and the logarithm -inf, or its sink.

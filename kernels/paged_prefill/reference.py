@@ -26,8 +26,8 @@ def paged_prefill_reference(
     """Compute attention of ``q [T, H, D]``, the last queries of one sequence after another, over each one's pages.
 
     Queries that end at key j see what the last queries of a sequence of j keys see: each chunk of them is a step of
-    paged decode, whose features and rules these are; without ``causal`` they see all keys. Returns the output ``[T, H, D_v]`` and the natural logarithm of
-    the softmax's denominator ``[T, H]``, in ``dtype`` (fp64 by default).
+    paged decode, whose features and rules these are; without ``causal`` they see all keys. Returns the output
+    ``[T, H, D_v]`` and the natural logarithm of the softmax's denominator ``[T, H]``, in ``dtype`` (fp64 by default).
     """
     dtype = dtype or torch.float64
     out = torch.zeros(*q.shape[:2], v_cache.shape[3], dtype=dtype, device=q.device)

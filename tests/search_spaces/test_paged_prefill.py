@@ -57,7 +57,8 @@ def test_the_default_refuses_what_the_kernel_cannot() -> None:
 
 @pytest.mark.parametrize("kv_dtype", ["int8", "float8_e4m3fn", "float8_e5m2"])
 def test_caches_of_one_byte_have_a_default_wherever_they_are_converted(kv_dtype: str) -> None:
-    for arch, head_dim, batch in itertools.product(("sm_80", "sm_86", "sm_90", "sm_120", "gfx942"), (64, 128, 256, 512), (1, 9)):
+    architectures = ("sm_80", "sm_86", "sm_90", "sm_120", "gfx942")
+    for arch, head_dim, batch in itertools.product(architectures, (64, 128, 256, 512), (1, 9)):
         shape, device = shape_of(kv_dtype=kv_dtype, head_dim=head_dim, batch=batch), DEVICES[arch]
         if IMPLEMENTATION.supports(shape, device) is None:
             assert SPACE.why_invalid(SPACE.default(shape, device), shape, device) is None, shape

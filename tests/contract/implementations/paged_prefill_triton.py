@@ -49,7 +49,7 @@ MUTANTS: Final = (
     Mutant("bytes off by one", QUANTIZED, "- 1152.0", "- 1151.0", "int8"),
     Mutant("unscaled output", QUANTIZED, "state.accumulator * tl.load(value_scale)", "state.accumulator", "e5m2"),
     Mutant("unscaled keys", QUANTIZED, "factors * tl.abs(key_scale)", "factors", "e5m2"),
-    Mutant("factors of one row", QUANTIZED, "tl.exp2(scores * factors - shift", "tl.exp2(scores * tl.max(factors) - shift",
+    Mutant("factors of one row", QUANTIZED, "exp2(scores * factors - shift", "exp2(scores * tl.max(factors) - shift",
            "e5m2"),
     Mutant("unscaled slopes", "tiles/outputs.py", ".to(tl.float32) * LOG2_E", ".to(tl.float32)", "window"),
 )  # fmt: skip

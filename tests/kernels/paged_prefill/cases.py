@@ -106,7 +106,8 @@ class Case:
         ]
         sequences = "+".join(f"{q}of{k}" for k, q in zip(self.lengths, self.query_lengths, strict=True))
         return (
-            f"{self.dtype}-{self.kv_dtype or 'same'}-d{self.head_dim}v{self.head_dim_v}-h{self.kv_heads}g{self.group}-{sequences}-"
+            f"{self.dtype}-{self.kv_dtype or 'same'}-d{self.head_dim}v{self.head_dim_v}-"
+            f"h{self.kv_heads}g{self.group}-{sequences}-"
             f"{self.layout}{self.page_size}-{'-'.join(features) or 'plain'}-"
             f"{self.block_q}({self.small_q})x{self.block_k}s{self.num_stages}-{self.order}"
         )
