@@ -171,7 +171,7 @@ IMPLEMENTATION: Final = Implementation(
     supports=lambda shape, device: unsupported(shape) or bounds.lacks_cache_type(shape, device),
     sources=(
         *kernel_files("paged_prefill/triton", "forward", "quantized", "launch"),
-        *kernel_files("paged_decode/triton", "fold", "queries"),  # converts caches of one byte an element, too
+        *kernel_files("paged_decode/triton", "fold", "packing", "queries"),  # of caches of one byte an element
         *kernel_files("paged_cache", "layout"),
         *SHARED,
     ),

@@ -45,7 +45,7 @@ PAGED: Final = {
 }
 DECODE: Final = PAGED | {"partials": (*ROOM, None), "cache": ("k_cache", "v_cache", "k_scale", "v_scale")}
 MERGE: Final = {"partials": (*ROOM, None), "seq_lens": "seq_lens", "sinks": "sinks", "outputs": OUTPUTS}
-PREFILL: Final = PAGED | {"cu_seqlens_q": "cu_seqlens_q", "cache": ("k_cache", "v_cache", None, None)}
+PREFILL: Final = PAGED | {"cu_seqlens_q": "cu_seqlens_q", "cache": DECODE["cache"]}
 DENSE: Final = {name: name for name in ("q", "k", "v", *OUTPUTS)}
 SHARES: Final = DENSE | {"partials": (*ROOM, None)}
 COMBINE: Final = {"partials": (*ROOM, None)} | {name: name for name in OUTPUTS}
