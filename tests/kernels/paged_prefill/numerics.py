@@ -160,6 +160,28 @@ def order_failure(order: str, device: str) -> str | None:
     )
 
 
+def company_failure(chunk: int, device: str) -> str | None:
+    """One sequence in a batch, alone, and in two chunks, by one config without small tiles: always the same bits."""
+    shape = check_shape(replace(HALF, window=100), (90, 150, 5), (90, 70, 1))
+    inputs = DEFINITION.make_inputs(shape, seed=0, device=device)
+    config = Config({**config_of("tile"), "SMALL_Q": 0})
+    out = DEFINITION.empty_outputs(inputs)[0]
+    KERNEL.launch(config, inputs, (out,))
+    for length, first, last in ((150, 90, 160), (80 + chunk, 90, 90 + chunk), (150, 90 + chunk, 160)):
+        part = replace(
+            inputs,
+            q=inputs.q[first:last],
+            page_table=inputs.page_table[1:2],
+            seq_lens=torch.tensor([length], dtype=torch.int32, device=device),
+            cu_seqlens_q=torch.tensor([0, last - first], dtype=torch.int32, device=device),
+        )
+        found = DEFINITION.empty_outputs(part)[0]
+        KERNEL.launch(config, part, (found,))
+        if not torch.equal(found, out[first:last]):
+            return f"queries {first} to {last} have other bits alone"
+    return None
+
+
 def poison_failure(kv_dtype: str, where: str, device: str) -> str | None:
     """One NaN among the queries, the keys or the values of the first sequence: its results show it, no other's do."""
     shape = check_shape(replace(HALF, kv_dtype=kv_dtype), (70, 90), (3, 9))

@@ -17,6 +17,7 @@ from tests.kernels.paged_prefill.cases import FACTORS, Case, covering_rows, gpu_
 from tests.kernels.paged_prefill.numerics import (
     bounds_failure,
     case_failure,
+    company_failure,
     graph_failure,
     many_failure,
     order_failure,
@@ -105,6 +106,17 @@ def test_gpu_launch_stays_within_its_tensors() -> None:
 @pytest.mark.parametrize("order", ORDERS)
 def test_gpu_graph_follows_lengths_and_division(order: str) -> None:
     assert graph_failure(order) is None
+
+
+def test_interpreted_bits_of_a_config_do_not_depend_on_the_batch() -> None:
+    """Of chunks that begin with a tile: the interpreter's products depend on where in it a row lies, as numpy's do."""
+    assert interpret(company_failure, 48, "cpu") is None
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("chunk", [48, 40])
+def test_gpu_bits_of_a_config_do_not_depend_on_the_batch(chunk: int) -> None:
+    assert company_failure(chunk, "cuda") is None
 
 
 @pytest.mark.parametrize("where", ["q", "k", "v"])
