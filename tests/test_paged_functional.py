@@ -122,7 +122,9 @@ ONE_BYTE = [torch.int8, torch.float8_e4m3fn, torch.float8_e5m2]
 def test_quantized_caches_have_a_pick_of_their_own(dtype: torch.dtype, picked: list[Any]) -> None:
     given = quantized(dtype)
     offsets = torch.arange(4, dtype=torch.int32)
-    for function, more in ((paged_decode, {}), (paged_prefill, {"cu_seqlens_q": offsets})):
+    calls: list[tuple[Callable[..., Any], dict[str, Any]]]
+    calls = [(paged_decode, {}), (paged_prefill, {"cu_seqlens_q": offsets})]
+    for function, more in calls:
         options: Any = function(**given, **more)[1]
         assert picked[-1].kv_dtype == str(dtype).removeprefix("torch.")
         assert options["k_scale"] is given["k_scale"]
