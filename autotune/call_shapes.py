@@ -103,7 +103,7 @@ def decode_shape(
 ) -> PagedShape:
     """Return the shape of a call of ``paged_decode``; ``options`` are its others."""
     sizes = (q.shape, k_cache.shape, v_cache.shape, page_table.shape)
-    features = (window, *_features(options))
+    features = (window, *_features(options), True)
     return _decode_shape(sizes, q.dtype, k_cache.dtype, features, parse_layout(layout), _round_mean(mean_context))
 
 
@@ -125,7 +125,7 @@ def prefill_shape(
     mean_queries = max(1, -(-q.shape[0] // max(1, batch)))
     sizes = (batch, power_of_two(mean_queries), *q.shape[1:])
     pages = (*k_cache.shape[1:3], v_cache.shape[3], page_table.shape[1])
-    features = (window, *_features(options))
+    features = (window, *_features(options), options["causal"])
     dtypes = (_name(q.dtype), _name(k_cache.dtype))
     return _paged_shape(sizes, pages, dtypes, features, parse_layout(layout), _round_mean(mean_context))
 
@@ -254,5 +254,5 @@ def _paged_shape(
     sizes: dict[str, Any] = {"batch": q[0], "heads": q[2], "kv_heads": kv_heads, "seq_q": q[1], "page_size": page_size}
     sizes |= {"max_context": bound, "mean_context": bound if mean_context is None else min(mean_context, bound)}
     sizes |= {"head_dim": q[3], "head_dim_v": pages[2], "dtype": dtypes[0], "kv_dtype": dtypes[1], "layout": layout}
-    sizes |= zip(("window", "softcap", "sinks", "alibi"), features, strict=True)
+    sizes |= zip(("window", "softcap", "sinks", "alibi", "causal"), features, strict=True)
     return PagedShape(**sizes)

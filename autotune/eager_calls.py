@@ -266,6 +266,9 @@ def prefill(
     cu_seqlens_q: "torch.Tensor",
     sinks: "torch.Tensor | None",
     alibi_slopes: "torch.Tensor | None",
+    k_scale: "torch.Tensor | None",
+    v_scale: "torch.Tensor | None",
+    causal: bool,
     layout: str,
     scale: float | None,
     window: int | None,
@@ -279,10 +282,11 @@ def prefill(
     """Compute ``autotune.paged_prefill``."""
     options: dict[str, Any] = {"sinks": sinks, "alibi_slopes": alibi_slopes, "scale": scale, "softcap": softcap}
     options |= {"check": check, "return_lse": return_lse}
-    shape = prefill_shape(q, k_cache, v_cache, page_table, layout, window, mean_context, options)
+    told = options | {"causal": causal}
+    shape = prefill_shape(q, k_cache, v_cache, page_table, layout, window, mean_context, told)
     kernel = pick_for_device(shape, gpu_of(q), "paged_prefill")
-    if out is not None:
-        options["out"] = out
+    given = {"k_scale": k_scale, "v_scale": v_scale, "out": out}  # which another's implementation need not know
+    options |= {name: each for name, each in given.items() if each is not None}
     return kernel(q, k_cache, v_cache, page_table, seq_lens, cu_seqlens_q, **options)
 
 

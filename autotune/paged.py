@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class PagedOptions(TypedDict, total=False):
-    """The options of attention over a paged cache that do not change its result's type."""
+    """The options of attention over a paged cache that do not change its result's type: those of ``paged_decode``."""
 
     layout: Literal["NHD", "HND"]
     scale: float | None
@@ -20,16 +20,17 @@ class PagedOptions(TypedDict, total=False):
     softcap: float | None
     sinks: "torch.Tensor | None"
     alibi_slopes: "torch.Tensor | None"
+    k_scale: "torch.Tensor | None"
+    v_scale: "torch.Tensor | None"
     mean_context: int | None
     out: "torch.Tensor | None"
     check: bool
 
 
-class DecodeOptions(PagedOptions, total=False):
-    """Those of ``paged_decode``, which reads quantized caches."""
+class PrefillOptions(PagedOptions, total=False):
+    """Those of ``paged_prefill``, which may show its queries all keys."""
 
-    k_scale: "torch.Tensor | None"
-    v_scale: "torch.Tensor | None"
+    causal: bool
 
 
 @overload
@@ -41,7 +42,7 @@ def paged_decode(
     seq_lens: "torch.Tensor",
     *,
     return_lse: Literal[False] = False,
-    **options: Unpack[DecodeOptions],
+    **options: Unpack[PagedOptions],
 ) -> "torch.Tensor": ...
 @overload
 def paged_decode(
@@ -52,7 +53,7 @@ def paged_decode(
     seq_lens: "torch.Tensor",
     *,
     return_lse: Literal[True],
-    **options: Unpack[DecodeOptions],
+    **options: Unpack[PagedOptions],
 ) -> "tuple[torch.Tensor, torch.Tensor]": ...
 @overload
 def paged_decode(
@@ -63,7 +64,7 @@ def paged_decode(
     seq_lens: "torch.Tensor",
     *,
     return_lse: bool,
-    **options: Unpack[DecodeOptions],
+    **options: Unpack[PagedOptions],
 ) -> "torch.Tensor | tuple[torch.Tensor, torch.Tensor]": ...
 def paged_decode(
     q: "torch.Tensor",
@@ -149,7 +150,7 @@ def paged_prefill(
     cu_seqlens_q: "torch.Tensor",
     *,
     return_lse: Literal[False] = False,
-    **options: Unpack[PagedOptions],
+    **options: Unpack[PrefillOptions],
 ) -> "torch.Tensor": ...
 @overload
 def paged_prefill(
@@ -161,7 +162,7 @@ def paged_prefill(
     cu_seqlens_q: "torch.Tensor",
     *,
     return_lse: Literal[True],
-    **options: Unpack[PagedOptions],
+    **options: Unpack[PrefillOptions],
 ) -> "tuple[torch.Tensor, torch.Tensor]": ...
 @overload
 def paged_prefill(
@@ -173,7 +174,7 @@ def paged_prefill(
     cu_seqlens_q: "torch.Tensor",
     *,
     return_lse: bool,
-    **options: Unpack[PagedOptions],
+    **options: Unpack[PrefillOptions],
 ) -> "torch.Tensor | tuple[torch.Tensor, torch.Tensor]": ...
 def paged_prefill(
     q: "torch.Tensor",
@@ -189,27 +190,33 @@ def paged_prefill(
     softcap: float | None = None,
     sinks: "torch.Tensor | None" = None,
     alibi_slopes: "torch.Tensor | None" = None,
+    k_scale: "torch.Tensor | None" = None,
+    v_scale: "torch.Tensor | None" = None,
+    causal: bool = True,
     mean_context: int | None = None,
     return_lse: bool = False,
     out: "torch.Tensor | None" = None,
     check: bool = False,
 ) -> "torch.Tensor | tuple[torch.Tensor, torch.Tensor]":
-    """Compute causal softmax attention of any number of new queries of each sequence, packed one sequence after another
-    into ``q [T, H, D]``, over a paged cache that holds their keys already: chunked prefill, and chunks mixed with
-    decode steps in one launch.
+    """Compute softmax attention of any number of new queries of each sequence, packed one sequence after another into
+    ``q [T, H, D]``, over a paged cache that holds their keys already: chunked prefill, and chunks mixed with decode
+    steps in one launch.
 
     A sequence's queries are its last positions, and see the keys up to their own. Forward only; fp16, bf16 or fp32,
     ``H`` a multiple of ``H_kv``, unit last strides. Nothing on the GPU is read by the host, and the grid depends on no
     length: a CUDA graph may hold the call.
 
     Args:
-        k_cache, v_cache, page_table: as in ``paged_decode``, the caches of the dtype of ``q``.
+        k_cache, v_cache, page_table: as in ``paged_decode``.
         seq_lens: int32 ``[B]``: keys of each sequence, those of its queries included. Queries before the first key, if
             there are more of them than keys, see none.
         cu_seqlens_q: int32 ``[B + 1]``: the queries of sequence ``i`` are ``q[cu_seqlens_q[i] : cu_seqlens_q[i + 1]]``;
             none is allowed, and then no page of the sequence is read. What lies past the last offset is neither read
             nor written.
-        layout, scale, window, softcap, sinks, alibi_slopes: as in ``paged_decode``.
+        layout, scale, window, softcap, sinks, alibi_slopes, k_scale, v_scale: as in ``paged_decode``.
+        causal: False: queries see all keys of their sequence, as in a decoder's cross attention to what an encoder has
+            read and a cache holds. A ``window`` then leaves the keys closer than it on either side of a query, and an
+            ALiBi slope is times the distance of the two, negated; positions are aligned at their ends.
         mean_context: as in ``paged_decode``.
         return_lse: also return the natural logarithm of the softmax's denominator, a sink included, fp32 ``[T, H]``;
             see ``merge_attention``.
@@ -223,7 +230,7 @@ def paged_prefill(
 
     Raises:
         InputMismatchError: tensors that do not fit each other.
-        InvalidShapeError: a problem that the kernel cannot compute, such as a quantized cache.
+        InvalidShapeError: a problem that the kernel cannot compute, such as a quantized cache under fp32 queries.
         NotDifferentiableError: gradients are required.
 
     Example:
@@ -238,7 +245,8 @@ def paged_prefill(
     return compute(
         q, k_cache, v_cache, page_table, seq_lens, cu_seqlens_q,
         layout=layout, scale=scale, window=window, softcap=softcap, sinks=sinks, alibi_slopes=alibi_slopes,
-        mean_context=mean_context, check=check, return_lse=return_lse, out=out,
+        k_scale=k_scale, v_scale=v_scale, causal=causal, mean_context=mean_context, check=check,
+        return_lse=return_lse, out=out,
     )  # fmt: skip
 
 

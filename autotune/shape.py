@@ -239,7 +239,9 @@ class PagedShape(Shape):
     and ``kv_dtype`` follow ``heads``, ``max_context``, ``head_dim`` and ``dtype`` where they are not given. Queries are
     a sequence's last ``seq_q`` positions (their mean, rounded up, where sequences have different numbers of them) and
     see the keys up to their own; a ``window`` of W leaves the last W of them. There may be more queries than keys, as
-    in problems that prefill is checked on: those before the first key see none.
+    in problems that prefill is checked on: those before the first key see none. Without ``causal``, as in the cross
+    attention of a decoder to what an encoder has read, each query sees all keys of its sequence; a ``window`` then
+    leaves the keys closer than W positions.
     ``softcap``, ``sinks`` and ``alibi`` say whether the feature is on; its values are given at the call. Dtypes may be
     torch's, or short: ``"bf16"``, ``"fp8"``.
 
@@ -256,8 +258,9 @@ class PagedShape(Shape):
 
     FAMILY: ClassVar[tuple[str, ...]] = (
         *("dtype", "kv_dtype", "head_dim", "head_dim_v", "page_size", "layout"),
-        *("window", "softcap", "sinks", "alibi"),
+        *("window", "softcap", "sinks", "alibi", "causal"),
     )
+    ABSENT: ClassVar[Mapping[str, "int | float | str | bool | None"]] = {"causal": True}
 
     batch: int
     heads: int
@@ -275,6 +278,7 @@ class PagedShape(Shape):
     sinks: bool = False
     alibi: bool = False
     layout: str = "NHD"
+    causal: bool = True
 
     def __post_init__(self) -> None:
         if type(self.dtype) is not str or self.dtype not in QUERY_DTYPES:
@@ -297,7 +301,7 @@ class PagedShape(Shape):
             raise InvalidShapeError(f"heads={self.heads} is not a multiple of kv_heads={self.kv_heads}")
         if self.window is not None:
             self._require_int("window")
-        self._require_bool("softcap", "sinks", "alibi")
+        self._require_bool("softcap", "sinks", "alibi", "causal")
 
     def _follow_latent(self) -> None:
         """Give a cache of latents its one head and the width of its values, and refuse others."""
@@ -355,8 +359,10 @@ class PagedShape(Shape):
         if self.mean_context != self.max_context:
             context += f" (mean {self.mean_context})"
         dtype = self.dtype if self.kv_dtype == self.dtype else f"{self.dtype} over {self.kv_dtype}"
-        features = [name for name in ("softcap", "sinks", "alibi") if getattr(self, name)]
-        extras = "".join(f", {item}" for item in [*([f"window {self.window}"] if self.window else []), *features])
+        features = [] if self.causal else ["full"]
+        features += [f"window {self.window}"] if self.window else []
+        features += [name for name in ("softcap", "sinks", "alibi") if getattr(self, name)]
+        extras = "".join(f", {item}" for item in features)
         return (
             f"batch {self.batch}, {heads} of {dims}, {queries}{context}, {self.layout} pages of {self.page_size}, "
             f"{dtype}{extras}"

@@ -6,6 +6,7 @@ sweep or a grid by its intermediate code (``benchmarks.compiled_rows`` has the r
 if that has not changed. All others stay as they are, of an older source, until they are recorded again; the output
 tells by how much the binaries of winners differ. Work of torch beside the launches is not compared. Foreign
 implementations, such as FlexAttention, have no source. ``--keep`` compares winners alone and writes nothing.
+``--operation`` names the one whose tables are meant.
 """
 
 import argparse
@@ -180,10 +181,11 @@ def main() -> None:
     parser.add_argument("revision", metavar="REVISION", help="the commit whose kernels the tables were recorded of")
     parser.add_argument("--results", type=Path, default=ROOT / "results", help="the tables [default: results/]")
     parser.add_argument("--keep", action="store_true", help="compare winners alone, and leave the tables as they are")
+    parser.add_argument("--operation", choices=operation_names(), help="carry over its tables alone")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         extract(given.revision, Path(folder))
-        for operation in operation_names():
+        for operation in [given.operation] if given.operation else operation_names():
             for implementation in implementations_of(operation):
                 if implementation.is_ours:
                     carry(implementation, Path(folder), given.results, keep=given.keep)

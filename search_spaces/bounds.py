@@ -3,7 +3,7 @@
 from typing import Final
 
 from autotune.device import Device
-from autotune.dtypes import ITEM_BYTES, QUANTIZED_DTYPES
+from autotune.dtypes import ITEM_BYTES, KV_ITEM_BYTES, QUANTIZED_DTYPES
 from autotune.rounding import power_of_two
 from autotune.shape import AttentionShape, PagedShape
 from autotune.space import Config, Parameter, Value
@@ -41,6 +41,13 @@ def operands(title: str, shape: AttentionShape) -> str | None:
         return f"{title} takes no mask, and the shape has attn_mask={shape.attn_mask!r}"
     asked = (name for name in ("sinks", "kv_ends") if getattr(shape, name))
     return next((f"{title} takes no {name}, and the shape has {name}=True" for name in asked), None)
+
+
+def lacks_cache_type(shape: PagedShape, device: Device) -> str | None:
+    """Return why a device cannot convert the cache's type, or None."""
+    if shape.kv_dtype == "float8_e4m3fn" and not device.has("fp8_e4m3"):
+        return f"kv_dtype='float8_e4m3fn' needs conversions that {device.arch} lacks; float8_e5m2 and int8 do not"
+    return None
 
 
 def padded_length(length: int) -> int:
@@ -125,5 +132,8 @@ def estimates(
     width_k, width_v = padded_widths(shape.head_dim, shape.head_dim_v)
     threads = warps * device.warp_size
     live = block_q * (width_v + block_k) / threads
-    held = ITEM_BYTES[shape.dtype] * (stages * block_k * (width_k + width_v) + block_q * width_k)
+    tile, item_bytes = block_k * (width_k + width_v), ITEM_BYTES[shape.dtype]
+    held = item_bytes * (stages * tile + block_q * width_k)
+    if isinstance(shape, PagedShape) and shape.kv_dtype != shape.dtype:  # a converted tile lies beside those in flight
+        held = item_bytes * (tile + block_q * width_k) + KV_ITEM_BYTES[shape.kv_dtype] * stages * tile
     return live, block_q / warps, held, warps * blocks_at_once(live + other_registers, threads, held, device)

@@ -40,7 +40,7 @@ class GrownPagedShape(PagedShape):
     """A paged shape of a later release, which knows one more feature."""
 
     FAMILY: ClassVar[tuple[str, ...]] = (*PagedShape.FAMILY, "sparse")
-    ABSENT: ClassVar = {"sparse": False}
+    ABSENT: ClassVar = {**PagedShape.ABSENT, "sparse": False}
 
     sparse: bool = False
 

@@ -121,19 +121,21 @@ ONE_BYTE = [torch.int8, torch.float8_e4m3fn, torch.float8_e5m2]
 @pytest.mark.parametrize("dtype", ONE_BYTE, ids=str)
 def test_quantized_caches_have_a_pick_of_their_own(dtype: torch.dtype, picked: list[Any]) -> None:
     given = quantized(dtype)
-    options: Any = paged_decode(**given)[1]
-    assert picked[-1].kv_dtype == str(dtype).removeprefix("torch.")
-    assert options["k_scale"] is given["k_scale"]
-    assert options["v_scale"] is given["v_scale"]
+    offsets = torch.arange(4, dtype=torch.int32)
+    calls: list[tuple[Callable[..., Any], dict[str, Any]]]
+    calls = [(paged_decode, {}), (paged_prefill, {"cu_seqlens_q": offsets})]
+    for function, more in calls:
+        options: Any = function(**given, **more)[1]
+        assert picked[-1].kv_dtype == str(dtype).removeprefix("torch.")
+        assert options["k_scale"] is given["k_scale"]
+        assert options["v_scale"] is given["v_scale"]
 
 
 @pytest.mark.parametrize("dtype", ONE_BYTE, ids=str)
-def test_prefill_takes_no_quantized_cache(dtype: torch.dtype) -> None:
+def test_a_prefill_of_16_bits_takes_no_quantized_cache(dtype: torch.dtype) -> None:
     given = {name: tensor for name, tensor in quantized(dtype).items() if not name.endswith("scale")}
     offsets = torch.arange(4, dtype=torch.int32)
-    with pytest.raises(
-        InvalidShapeError, match=r"is not supported by paged_prefill; expected that of dtype, 'float16'"
-    ):
+    with pytest.raises(InputMismatchError, match="k_scale is None; expected a float32 tensor of "):
         paged_prefill(**given, cu_seqlens_q=offsets)
     half = tensors() | {"cu_seqlens_q": offsets}
     shape = PagedShape(batch=3, heads=8, kv_heads=2, head_dim=64, head_dim_v=32, max_context=256, dtype="float16")

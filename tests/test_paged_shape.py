@@ -123,7 +123,7 @@ def test_every_type_of_cache_is_a_name(kv_dtype: str) -> None:
 
 def test_columns_are_the_fields_in_order() -> None:
     names = "batch heads kv_heads seq_q max_context mean_context head_dim head_dim_v page_size dtype kv_dtype window"
-    assert list(PagedShape(**SIZES).as_dict()) == [*names.split(), "softcap", "sinks", "alibi", "layout"]
+    assert list(PagedShape(**SIZES).as_dict()) == [*names.split(), "softcap", "sinks", "alibi", "layout", "causal"]
 
 
 def test_distance_is_that_of_the_logarithms_and_of_evenness() -> None:

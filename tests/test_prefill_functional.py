@@ -76,6 +76,14 @@ def test_the_pick_is_made_once_for_each_shape(picked: list[tuple[str, Any]]) -> 
     assert picked[-1][1] == replace(first, layout="HND", mean_context=104, window=5)
     paged_prefill(**tensors(), softcap=3.0, sinks=torch.zeros(8), alibi_slopes=torch.zeros(8))
     assert picked[-1][1] == replace(first, softcap=True, sinks=True, alibi=True)
+    paged_prefill(**tensors(), causal=False)
+    assert picked[-1][1] == replace(first, causal=False)
+    caches = {name: tensors()[name].to(torch.int8) for name in ("k_cache", "v_cache")}
+    scales: dict[str, Any] = {name: torch.ones(40, 16, 2) for name in ("k_scale", "v_scale")}
+    _, options = paged_prefill(**tensors(**caches), **scales)
+    assert picked[-1][1] == replace(first, kv_dtype="int8")
+    assert options["k_scale"] is scales["k_scale"]
+    assert options["v_scale"] is scales["v_scale"]
 
 
 @pytest.mark.parametrize(("tokens", "seq_q"), [(0, 1), (3, 1), (4, 2), (24, 8)])
@@ -100,10 +108,16 @@ BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "cache": (tensors(k_cache=torch.zeros(8, 64)), InputMismatchError, "have 3, 2, 4 and 2 dimensions; expected"),
     "layout": ({**tensors(), "layout": "NDH"}, InvalidShapeError, "layout='NDH' is not allowed; expected 'NHD' or"),
     "KV type": (
-        tensors(k_cache=torch.zeros(40, 16, 2, 64, dtype=torch.int8)),
+        tensors(q=torch.zeros(90, 8, 64), k_cache=torch.zeros(40, 16, 2, 64, dtype=torch.int8)),
         InvalidShapeError,
-        "kv_dtype='int8' is not supported by paged_prefill; expected that of dtype, 'float16'",
+        "kv_dtype='int8' is not supported by paged_prefill with dtype='float32'; expected float32",
     ),
+    "no scale": (
+        tensors() | {name: torch.zeros(40, 16, 2, 64, dtype=torch.int8) for name in ("k_cache", "v_cache")},
+        InputMismatchError,
+        r"k_scale is None; expected a float32 tensor of \(40, 16, 2\) for a cache of int8",
+    ),
+    "mask": ({**tensors(), "causal": "no"}, InvalidShapeError, "causal='no' is not allowed; expected True or False"),
     "type": (tensors(q=torch.zeros(90, 8, 64).double()), UnknownNameError, "dtype='float64'"),
     "heads": (tensors(q=torch.zeros(90, 7, 64).half()), InvalidShapeError, "heads=7 is not a multiple of kv_heads=2"),
     "value type": (tensors(v_cache=torch.zeros(40, 16, 2, 32)), InputMismatchError, "v_cache is .* float32"),
@@ -140,6 +154,14 @@ def test_an_operation_can_be_asked_for_by_name() -> None:
 def test_a_shape_that_none_supports_is_refused_with_every_reason() -> None:
     with pytest.raises(InvalidShapeError, match=r"by paged_decode.*; kv_dtype.* by paged_prefill"):
         get_kernel(replace(SHAPE, kv_dtype="float32"))
+
+
+@pytest.mark.parametrize("seq_q", [1, 2048])
+def test_a_mask_that_shows_all_keys_is_of_prefill(seq_q: int) -> None:
+    shape = replace(SHAPE, seq_q=seq_q, causal=False)
+    assert get_kernel(shape).operation == "paged_prefill"
+    with pytest.raises(InvalidShapeError, match="causal=False is not supported by paged_decode; paged_prefill"):
+        get_kernel(shape, operation="paged_decode")
 
 
 def test_rows_of_one_operation_never_serve_another(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,7 +75,7 @@ class ShapeOptions:
     )
     page_size: int | None = _declare("Paged: tokens of a page.", str(PAGE_SIZE), kind=integer())
     layout: str | None = _declare("Paged: layout of the cache, NHD or HND.", "NHD")
-    causal: bool | None = _declare("Dense, varlen: mask the future.", "causal", kind=bool)
+    causal: bool | None = _declare("Mask the future.", "causal", kind=bool)
     window: int | None = _declare("Sliding window in keys.", "none", kind=integer())
     softcap: bool | None = _declare("Bound the scores.", "no", kind=bool)
     attn_mask: str | None = _declare("Dense: an operand that masks scores, boolean or additive.", "none")

@@ -82,7 +82,7 @@ def _paged(options: ShapeOptions, base: ModelShape, usual: Usual) -> Iterator[Pa
     given = options.given()
     base = base.over_latents()
     for context in parse_sizes(given.get("context", CONTEXT), "context"):
-        if options.queries is not None and options.queries > context > 0:
+        if options.queries is not None and options.queries > context > 0 and options.causal is not False:
             raise UsageError(f"queries={options.queries} is more than context={context}, whose last tokens they are")
         for batch in parse_sizes(given.get("batch", usual.batch), "batch"):
             # One sequence is as long as the longest.

@@ -100,7 +100,7 @@ PAGED_DECODE: Final = OpFamily(
 PAGED_PREFILL: Final = OpFamily(
     "paged_prefill",
     PREFILL_TENSORS,
-    {**PER_HEAD, **NUMBERS},
+    {**PER_HEAD, **SCALES, "causal": "bool", **NUMBERS},
     compute=prefill,
     fake=_fake("paged_prefill", prefill_shape, PREFILL_QUERIES),
     cast=_cast_queries,

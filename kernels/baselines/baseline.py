@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from autotune.errors import BaselineUnavailableError, MissingDependencyError, one_line
 from autotune.operation import Baseline
-from autotune.shape import AttentionShape, Shape
+from autotune.shape import AttentionShape, PagedShape, Shape
 
 if TYPE_CHECKING:
     import torch
@@ -99,6 +99,13 @@ def missing_feature(name: str, shape: Shape, *features: str) -> str | None:
     """Return which of these flags of a shape asks for something that the baseline has not, or None."""
     asked = (feature for feature in features if getattr(shape, feature))
     return next((f"{feature}=True: {name} has none" for feature in asked), None)
+
+
+def missing_full_mask(name: str, shape: Shape) -> str | None:
+    """Return that a baseline is causal over a paged cache where a shape is not, or None."""
+    if not isinstance(shape, PagedShape) or shape.causal:
+        return None
+    return f"causal=False: {name} is causal over a paged cache"
 
 
 def missing_module(module: str, install: str) -> str | None:

@@ -59,6 +59,8 @@ class _FlashAttention:
                 return f"kv_dtype={shape.kv_dtype}: {self.name} takes caches of the queries' dtype, {shape.dtype}"
             if shape.sinks:
                 return baseline.missing_feature(self.name, shape, "sinks")
+            if not shape.causal:
+                return baseline.missing_full_mask(self.name, shape)
         return self._refuse(shape)
 
     def prepare(self, shape: Any, inputs: Any) -> Run:

@@ -207,7 +207,7 @@ def _missing_in_paged(shape: PagedShape) -> str | None:
         return "sinks=True: flashinfer has them in kernels for Blackwell alone"
     if shape.alibi:
         return "alibi=True: flashinfer has slopes of its own, none of the caller's"
-    return None
+    return baseline.missing_full_mask("flashinfer", shape)
 
 
 def _options(inputs: Any) -> dict[str, Any]:

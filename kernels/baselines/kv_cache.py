@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from autotune.errors import BaselineUnavailableError, InputMismatchError, UsageError
-from autotune.kernels.baselines.baseline import OverCopies, missing_feature, refuse_unless_ready
+from autotune.kernels.baselines.baseline import OverCopies, missing_feature, missing_full_mask, refuse_unless_ready
 from autotune.shape import PagedShape
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ class ContiguousCache:
             return f"{type(shape).__name__}: {self.name} computes a PagedShape"
         if shape.kv_dtype != shape.dtype:
             return f"kv_dtype={shape.kv_dtype}: {self.name} has the queries' dtype, {shape.dtype}"
-        return missing_feature(self.name, shape, "softcap", "sinks", "alibi")
+        return missing_full_mask(self.name, shape) or missing_feature(self.name, shape, "softcap", "sinks", "alibi")
 
     def prepare(self, shape: PagedShape, inputs: "Inputs") -> Callable[[], torch.Tensor]:
         """Return a call that returns ``[B, S_q, H, D_v]``; refuses packed queries."""

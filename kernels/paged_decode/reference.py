@@ -48,10 +48,14 @@ def paged_decode_reference(
     alibi_slopes: torch.Tensor | None = None,
     k_scale: torch.Tensor | None = None,
     v_scale: torch.Tensor | None = None,
+    causal: bool = True,
+    later_queries: int = 0,
     dtype: torch.dtype | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute attention of ``q [B, S_q, H, D]`` over the pages of each sequence, one sequence at a time.
 
+    The queries are each sequence's last positions but for ``later_queries``. Without ``causal`` they see later keys
+    too, a window is one of keys on either side, and slopes are times the distance from the key, negated.
     Computes in ``dtype`` (fp64 by default), every intermediate result included. Returns the output ``[B, S_q, H, D_v]``
     and the natural logarithm of the softmax's denominator ``[B, S_q, H]``, a sink included, both in that type. A query
     that sees no key has the output 0 and the logarithm -inf, or its sink. Keys of a negative page are seen by none.
@@ -73,13 +77,13 @@ def paged_decode_reference(
         scores = (rows @ keys.transpose(1, 2) * scale).reshape(heads, seq_q, length)
         if softcap is not None:
             scores = softcap * torch.tanh(scores / softcap)
-        position = torch.arange(length - seq_q, length, device=q.device)[:, None]
+        position = torch.arange(length - seq_q, length, device=q.device)[:, None] - later_queries
         ahead = torch.arange(length, device=q.device)[None, :] - position
         if alibi_slopes is not None:
-            scores = scores + alibi_slopes.to(dtype)[:, None, None] * ahead
-        hidden = (ahead > 0) | absent
+            scores = scores + alibi_slopes.to(dtype)[:, None, None] * (ahead if causal else -ahead.abs())
+        hidden = absent | (ahead > 0) if causal else absent.expand_as(ahead)
         if window is not None:
-            hidden |= ahead <= -window
+            hidden = hidden | (ahead.abs() >= window)
         scores = scores.masked_fill(hidden, -math.inf)
         if sinks is not None:  # one more logit, without a value
             scores = torch.cat([scores, sinks.to(dtype)[:, None, None].expand(heads, seq_q, 1)], 2)

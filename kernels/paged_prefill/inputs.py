@@ -17,9 +17,10 @@ CHECK_QUERIES: Final = 290  # beyond one tile of the most rows, and a multiple o
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs(decode.Inputs):
     """Queries ``[T, H, D]``; those of sequence ``i`` are ``cu_seqlens_q[i]`` to ``cu_seqlens_q[i + 1]``, int32
-    ``[B + 1]``. The rest is as in paged decode."""
+    ``[B + 1]``. Without ``causal`` each sees all keys of its sequence. The rest is as in paged decode."""
 
     cu_seqlens_q: torch.Tensor
+    causal: bool = True
 
     @property
     def tensors(self) -> tuple[Any, ...]:
@@ -27,7 +28,7 @@ class Inputs(decode.Inputs):
 
     @property
     def features(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in decode.FEATURES}
+        return {name: getattr(self, name) for name in (*decode.FEATURES, "k_scale", "v_scale", "causal")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,15 +88,16 @@ def make_inputs(shape: PagedShape, *, seed: int, device: str, data: str = "norma
     counts = shape.query_lengths
     padded = decode.make_inputs(replace(shape, seq_q=max(1, *counts)), seed=seed, device=device, data=data)
     q = torch.cat([queries[:count] for queries, count in zip(padded.q, counts, strict=True)])
-    return _pack(padded, q, torch.tensor((0, *counts), device=device).cumsum(0).int())
+    return _pack(padded, q, torch.tensor((0, *counts), device=device).cumsum(0).int(), causal=shape.causal)
 
 
 def empty_inputs(shape: PagedShape, *, device: str) -> Inputs:
     """Allocate inputs of a shape over a pool of two pages; what they hold is undefined."""
     padded = decode.empty_inputs(shape, pages=2, device=device)
-    return _pack(padded, padded.q.flatten(0, 1), torch.empty(shape.batch + 1, dtype=torch.int32, device=device))
+    offsets = torch.empty(shape.batch + 1, dtype=torch.int32, device=device)
+    return _pack(padded, padded.q.flatten(0, 1), offsets, causal=shape.causal)
 
 
-def _pack(padded: decode.Inputs, q: torch.Tensor, cu_seqlens_q: torch.Tensor) -> Inputs:
+def _pack(padded: decode.Inputs, q: torch.Tensor, cu_seqlens_q: torch.Tensor, *, causal: bool) -> Inputs:
     values = {field.name: getattr(padded, field.name) for field in fields(padded)}
-    return Inputs(**{**values, "q": q, "cu_seqlens_q": cu_seqlens_q})
+    return Inputs(**{**values, "q": q, "cu_seqlens_q": cu_seqlens_q, "causal": causal})

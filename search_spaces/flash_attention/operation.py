@@ -35,12 +35,12 @@ def _operand_bytes(shape: AttentionShape) -> int:
 
 
 def paged_cost(shape: PagedShape, sequences: Iterable[tuple[int, int, int]]) -> Cost:
-    """Return the cost of causal attention over numbers of sequences that have so many queries and so many keys each.
+    """Return the cost of attention over numbers of sequences that have so many queries and so many keys each.
 
     A latent, which is key and value, is read once.
     """
-    fields: dict[str, Any] = {name: getattr(shape, name) for name in ("heads", "kv_heads", "dtype", "window")}
-    fields |= {"head_dim": 8, "causal": True}  # of any width: caches may have wider heads than dense attention
+    fields: dict[str, Any] = {name: getattr(shape, name) for name in ("heads", "kv_heads", "dtype", "causal", "window")}
+    fields |= {"head_dim": 8}  # of any width: caches may have wider heads than dense attention
     widths = shape.head_dim + shape.head_dim_v
     token_bytes = (shape.head_dim if shape.is_latent else widths) * KV_ITEM_BYTES[shape.kv_dtype]
     costs = [

@@ -12,8 +12,15 @@ MAX_QUERIES: Final = 8  # of a sequence in one step: speculative decoding asks f
 
 def unsupported(shape: PagedShape) -> str | None:
     """Return why no kernel computes a shape, or None."""
+    if not shape.causal:
+        return "causal=False is not supported by paged_decode; paged_prefill computes it, of any number of queries"
     if shape.seq_q > MAX_QUERIES:
         return f"seq_q={shape.seq_q} is not supported by paged_decode; expected 1 to {MAX_QUERIES}"
+    return unsupported_cache("paged_decode", shape)
+
+
+def unsupported_cache(operation: str, shape: PagedShape) -> str | None:
+    """Return why no kernel of an operation reads a cache of that type, or None: that of the queries, or of one byte."""
     allowed = [shape.dtype]
     if shape.is_latent and shape.dtype == "float32":
         return "dtype='float32' is not supported for latents, which leave it no registers; expected float16 or bfloat16"
@@ -21,12 +28,12 @@ def unsupported(shape: PagedShape) -> str | None:
         return f"kv_dtype={shape.kv_dtype!r} is not supported for latents; expected {shape.dtype}, the dtype of queries"
     if shape.dtype != "float32":
         allowed += [name for name, size in KV_ITEM_BYTES.items() if size == 1]
-    if shape.kv_dtype not in allowed:
-        return (
-            f"kv_dtype={shape.kv_dtype!r} is not supported by paged_decode with dtype={shape.dtype!r}; "
-            f"expected {', '.join(allowed)}"
-        )
-    return None
+    if shape.kv_dtype in allowed:
+        return None
+    return (
+        f"kv_dtype={shape.kv_dtype!r} is not supported by {operation} with dtype={shape.dtype!r}; "
+        f"expected {', '.join(allowed)}"
+    )
 
 
 def why_latent(shape: PagedShape) -> str | None:

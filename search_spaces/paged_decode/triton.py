@@ -72,14 +72,7 @@ def reject(config: Config, shape: PagedShape, device: Device) -> str | None:
 
 def why_unsupported(shape: PagedShape, device: Device) -> str | None:
     """Return the reason why this does not compute a shape on a device, or None."""
-    return unsupported(shape) or why_latent(shape) or _lacks_type(shape, device)
-
-
-def _lacks_type(shape: PagedShape, device: Device) -> str | None:
-    """Return why a device cannot convert the cache's type, or None."""
-    if shape.kv_dtype == "float8_e4m3fn" and not device.has("fp8_e4m3"):
-        return f"kv_dtype='float8_e4m3fn' needs conversions that {device.arch} lacks; float8_e5m2 and int8 do not"
-    return None
+    return unsupported(shape) or why_latent(shape) or bounds.lacks_cache_type(shape, device)
 
 
 def _bad_tile(config: Config, shape: PagedShape) -> str | None:

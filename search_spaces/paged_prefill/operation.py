@@ -5,6 +5,7 @@ from typing import Final
 
 from autotune.operation import Cost, Operation
 from autotune.search_spaces.flash_attention.operation import paged_cost
+from autotune.search_spaces.paged_decode.operation import unsupported_cache
 from autotune.shape import PagedShape
 
 
@@ -15,9 +16,7 @@ def unsupported(shape: PagedShape) -> str | None:
             f"head_dim={shape.head_dim} is of latents, which paged_prefill does not read; expected keys and values "
             "made of them, or paged_decode"
         )
-    if shape.kv_dtype != shape.dtype:
-        return f"kv_dtype={shape.kv_dtype!r} is not supported by paged_prefill; expected that of dtype, {shape.dtype!r}"
-    return None
+    return unsupported_cache("paged_prefill", shape)
 
 
 def query_counts(shape: PagedShape) -> tuple[int, ...]:

@@ -4,7 +4,7 @@ import math
 from typing import Final
 
 from autotune.device import Device
-from autotune.dtypes import ITEM_BYTES
+from autotune.dtypes import ITEM_BYTES, KV_ITEM_BYTES
 from autotune.errors import InvalidShapeError
 from autotune.implementation import Implementation
 from autotune.search_spaces import bounds, compiled_tiles
@@ -46,6 +46,13 @@ TILES_OF_FLOAT32: Final[compiled_tiles.Tiles] = {
     "small with tensor maps": ((64, 16, 4, 3), (32, 16, 2, 1), (32, 16, 2, 1)),
     "waves": ((64, 32, 4, 1), (64, 32, 4, 1), (32, 16, 2, 1)),
 }
+# Over caches of one byte an element, whose tiles are converted in registers.
+TILES_OF_BYTES: Final[compiled_tiles.Tiles] = {
+    "large": ((64, 64, 4, 3), (128, 32, 8, 3), (64, 32, 8, 3)),
+    "small": ((128, 64, 8, 3), (128, 32, 8, 3), (64, 32, 8, 3)),
+    "small with tensor maps": ((128, 64, 8, 3), (128, 32, 8, 3), (64, 32, 8, 3)),
+    "waves": TILES_OF_16_BITS["waves"],
+}
 MAX_COMPILED_WIDTH: Final = 256  # of heads
 
 
@@ -54,7 +61,7 @@ def reject(config: Config, shape: PagedShape, device: Device) -> str | None:
     block_q, small_q, block_k, warps, stages = (
         config.integer(name) for name in ("BLOCK_Q", "SMALL_Q", "BLOCK_K", "num_warps", "num_stages")
     )
-    if (problem := unsupported(shape)) is not None:
+    if (problem := unsupported(shape) or bounds.lacks_cache_type(shape, device)) is not None:
         return problem
     rows = shape.batch * shape.seq_q * shape.group  # of one KV head; one sequence may have nearly all
     reason = bounds.too_long("BLOCK_Q", block_q, rows, f"{rows} rows of a KV head") or bounds.too_long(
@@ -67,7 +74,7 @@ def reject(config: Config, shape: PagedShape, device: Device) -> str | None:
     if small_q and shape.batch == 1:
         return f"SMALL_Q={small_q} does not pay: a single sequence has one short tile at most"
     width_k, width_v = bounds.padded_widths(shape.head_dim, shape.head_dim_v)
-    tile_bytes, threads = block_k * (width_k + width_v) * ITEM_BYTES[shape.dtype], warps * device.warp_size
+    tile_bytes, threads = block_k * (width_k + width_v) * KV_ITEM_BYTES[shape.kv_dtype], warps * device.warp_size
     return (
         bounds.too_few_rows(block_q, warps, ROWS_PER_WARP)
         or bounds.too_many_live(block_q, width_v + block_k, threads)
@@ -84,10 +91,12 @@ def default(shape: PagedShape, device: Device) -> Config:
     programs of about as many keys run together: of recorded problems of several KV heads the other order takes 1.03 to
     1.24 times as long (NVIDIA H100, 2026-11-23, ``results/nvidia_h100_80gb_hbm3/paged_prefill/grids``).
     """
-    if (problem := unsupported(shape)) is not None:
+    if (problem := unsupported(shape) or bounds.lacks_cache_type(shape, device)) is not None:
         raise InvalidShapeError(problem)
     width = max(bounds.padded_widths(shape.head_dim, shape.head_dim_v))
     tiles = TILES_OF_FLOAT32 if shape.dtype == "float32" else TILES_OF_16_BITS
+    if KV_ITEM_BYTES[shape.kv_dtype] == 1:
+        tiles = TILES_OF_BYTES
     compiled = compiled_tiles.compiled_tile(tiles, width, device) if width <= MAX_COMPILED_WIDTH else None
     block_q, block_k, warps, stages = compiled or _usual_tile(shape, width, device)
     block_q = min(block_q, bounds.padded_length(shape.batch * shape.seq_q * shape.group))
@@ -159,9 +168,10 @@ IMPLEMENTATION: Final = Implementation(
     operation="paged_prefill",
     space=Space(PARAMETERS, reject, default, hints, heuristics=heuristics, default_basis=compiled_tiles.default_basis),
     kernel="autotune.kernels.paged_prefill.triton:KERNEL",
-    supports=lambda shape, device: unsupported(shape),
+    supports=lambda shape, device: unsupported(shape) or bounds.lacks_cache_type(shape, device),
     sources=(
-        *kernel_files("paged_prefill/triton", "forward", "launch"),
+        *kernel_files("paged_prefill/triton", "forward", "quantized", "launch"),
+        *kernel_files("paged_decode/triton", "fold", "packing", "queries"),  # of caches of one byte an element
         *kernel_files("paged_cache", "layout"),
         *SHARED,
     ),

@@ -11,6 +11,7 @@ from autotune.console.shape_options import ShapeOptions, parse_sizes
 from autotune.console.shapes import KINDS, USUAL, Usual, describe, describe_model
 from autotune.errors import InvalidShapeError, UsageError
 from autotune.shape import AttentionShape, PagedShape, Shape
+from autotune.tuning_command import tuning_command
 from autotune.varlen_shape import VarlenShape
 from tests import sample
 
@@ -232,9 +233,23 @@ def prefill_of(**given: Any) -> PagedShape:
     return shape
 
 
+def test_a_prefill_may_have_a_quantized_cache_and_no_mask() -> None:
+    shape = prefill_of(kv_dtype="fp8", causal=False)
+    assert (shape.dtype, shape.kv_dtype, shape.causal) == ("bfloat16", "float8_e4m3fn", False)
+    options = tuning_command("paged_prefill", shape)
+    assert options.startswith("autotune search --operation paged_prefill")
+    assert "--kv-dtype float8_e4m3fn" in options
+    assert options.endswith("--no-causal")
+    with pytest.raises(InvalidShapeError, match="--kv-dtype='int8' is not supported by paged_prefill with --d"):
+        prefill_of(kv_dtype="int8", dtype="fp32")
+    with pytest.raises(InvalidShapeError, match="--causal=False is not supported by paged_decode"):
+        shapes_of(operation="paged_decode", causal=False)
+
+
 def test_a_prefill_has_no_more_new_tokens_than_its_context() -> None:
     assert (prefill_of().seq_q, prefill_of(context="1024").seq_q) == (2048, 1024)
     assert prefill_of(context="512", queries=512).seq_q == 512
+    assert prefill_of(context="512", queries=513, causal=False).seq_q == 513  # which are not among the keys
     for queries in (513, 2048):
         with pytest.raises(UsageError, match=rf"^--queries={queries} is more than --context=512,"):
             prefill_of(context="512", queries=queries)

@@ -94,8 +94,8 @@ def draw_paged(shape: PagedShape = PAGED, **extra: torch.Tensor) -> dict[str, to
     } | {name: values.clone() for name, values in extra.items()}
 
 
-def draw_packed() -> dict[str, torch.Tensor]:
-    tensors = draw_paged()
+def draw_packed(shape: PagedShape = PAGED, **extra: torch.Tensor) -> dict[str, torch.Tensor]:
+    tensors = draw_paged(shape, **extra)
     offsets = torch.tensor([0, 4, 4, 11], dtype=torch.int32)
     return tensors | {"q": torch.randn(11, PAGED.heads, PAGED.head_dim, dtype=HALF), "cu_seqlens_q": offsets}
 
@@ -162,8 +162,11 @@ def decode_latents(*, splits: int, **options: Any) -> Problem:
     return Problem(call, lambda: draw_latents(shape), options)
 
 
-def prefill_with(**options: Any) -> Problem:
-    return Problem(prefill.KERNEL.bind(Config(**PREFILL_TILES), replace(PAGED, seq_q=4)), draw_packed, options)
+def prefill_with(shape: PagedShape = PAGED, **options: Any) -> Problem:
+    features = {name: value for name, value in options.items() if isinstance(value, torch.Tensor)}
+    rest = {name: value for name, value in options.items() if name not in features}
+    call = prefill.KERNEL.bind(Config(**PREFILL_TILES), replace(shape, seq_q=4))
+    return Problem(call, lambda: draw_packed(shape, **features), rest)
 
 
 def draw_varlen() -> dict[str, torch.Tensor]:
@@ -232,3 +235,5 @@ def problems() -> Iterator[Problem]:
     yield padded_with(loads="descriptor", scale=0.3)
     yield prefill_with()
     yield prefill_with(return_lse=True, scale=0.1)
+    yield prefill_with(replace(PAGED, kv_dtype="float8_e4m3fn"), k_scale=scale, v_scale=scale)
+    yield prefill_with(replace(PAGED, kv_dtype="int8", causal=False), k_scale=per_slot, v_scale=per_slot)

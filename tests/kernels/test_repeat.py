@@ -48,7 +48,7 @@ PAGED: Final = {
 }
 DECODE: Final = PAGED | {"partials": (*ROOM, None), "cache": ("k_cache", "v_cache", "k_scale", "v_scale")}
 MERGE: Final = {"partials": (*ROOM, None), "seq_lens": "seq_lens", "sinks": "sinks", "outputs": OUTPUTS}
-PREFILL: Final = PAGED | {"cu_seqlens_q": "cu_seqlens_q", "cache": ("k_cache", "v_cache", None, None)}
+PREFILL: Final = PAGED | {"cu_seqlens_q": "cu_seqlens_q", "cache": DECODE["cache"]}
 DENSE: Final = {name: name for name in ("q", "k", "v", *OUTPUTS)}
 MASKED: Final = {**{name: name for name in "qkv"}, "operands": masked.NAMES[3:], "outputs": OUTPUTS}
 SHARES: Final = DENSE | {"partials": (*ROOM, None)}

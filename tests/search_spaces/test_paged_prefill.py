@@ -1,6 +1,7 @@
 """The space of paged prefill: its default everywhere, what it rejects and why, and its cost against counting."""
 
 import itertools
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -41,10 +42,27 @@ def test_the_default_is_a_valid_config_everywhere(device: Any) -> None:
 
 
 def test_the_default_refuses_what_the_kernel_cannot() -> None:
-    shape = shape_of(kv_dtype="int8")
-    with pytest.raises(InvalidShapeError, match="kv_dtype='int8' is not supported by paged_prefill; expected that of"):
-        SPACE.default(shape, NVIDIA_H200)
-    assert list(SPACE.configs(shape, NVIDIA_H200)) == []
+    message = "kv_dtype='int8' is not supported by paged_prefill with dtype='float32'; expected float32"
+    lacking = "kv_dtype='float8_e4m3fn' needs conversions that sm_80 lacks"
+    for fields, arch, reason in (
+        ({"kv_dtype": "int8", "dtype": "float32"}, "sm_90", message),
+        ({"kv_dtype": "fp8"}, "sm_80", lacking),
+    ):
+        shape, device = shape_of(**fields), DEVICES[arch]
+        with pytest.raises(InvalidShapeError, match=reason):
+            SPACE.default(shape, device)
+        assert list(SPACE.configs(shape, device)) == []
+        assert reason in (IMPLEMENTATION.supports(shape, device) or "")
+
+
+@pytest.mark.parametrize("kv_dtype", ["int8", "float8_e4m3fn", "float8_e5m2"])
+def test_caches_of_one_byte_have_a_default_wherever_they_are_converted(kv_dtype: str) -> None:
+    architectures = ("sm_80", "sm_86", "sm_90", "sm_120", "gfx942")
+    for arch, head_dim, batch in itertools.product(architectures, (64, 128, 256, 512), (1, 9)):
+        shape, device = shape_of(kv_dtype=kv_dtype, head_dim=head_dim, batch=batch), DEVICES[arch]
+        if IMPLEMENTATION.supports(shape, device) is None:
+            assert SPACE.why_invalid(SPACE.default(shape, device), shape, device) is None, shape
+            assert all(math.isfinite(hint) for hint in SPACE.hints(SPACE.default(shape, device), shape, device))
 
 
 @pytest.mark.parametrize("arch", ["sm_86", "sm_90", "gfx942"])
@@ -93,7 +111,8 @@ VALID = Config({**SPACE.default(shape_of(), NVIDIA_H200), "BLOCK_K": 64, "num_wa
         ({"BLOCK_Q": 16, "BLOCK_K": 256, "SMALL_Q": 0, "num_warps": 1}, {}, "sm_90", "256 loads of 16 bytes a tile"),
         ({"num_stages": 5}, {}, "sm_86", "K and V tiles take 131072 bytes of shared memory, sm_86 has 101376"),
         ({"num_stages": 3}, {}, "gfx942", "num_stages above 2 does not pay on gfx942"),
-        ({}, {"kv_dtype": "int8"}, "sm_90", "kv_dtype='int8' is not supported"),
+        ({"num_stages": 5}, {"kv_dtype": "int8"}, "sm_86", None),  # of half the bytes
+        ({}, {"kv_dtype": "fp8"}, "sm_86", "kv_dtype='float8_e4m3fn' needs conversions that sm_86 lacks"),
     ],
 )  # fmt: skip
 def test_reject_names_the_value_and_the_limit(
@@ -106,9 +125,10 @@ def test_reject_names_the_value_and_the_limit(
 @pytest.mark.parametrize("window", [None, 1, 4, 100])
 @pytest.mark.parametrize("seq_q", [1, 3, 40])
 @pytest.mark.parametrize("context", [1, 2, 5, 50])
-@pytest.mark.parametrize("width", [128, 512])
-def test_cost_is_what_counting_says(context: int, seq_q: int, window: int | None, width: int) -> None:
-    shape = shape_of(max_context=context, seq_q=seq_q, window=window, head_dim=width, head_dim_v=64)
+@pytest.mark.parametrize(("width", "kv_dtype"), [(128, "bfloat16"), (512, "int8")])
+def test_cost_is_what_counting_says(context: int, seq_q: int, window: int | None, width: int, kv_dtype: str) -> None:
+    sizes: dict[str, Any] = {"max_context": context, "seq_q": seq_q, "head_dim": width, "head_dim_v": 64}
+    shape = shape_of(**sizes, window=window, kv_dtype=kv_dtype)
     seen = [
         (query, key)
         for query in range(context - seq_q, context)
@@ -117,7 +137,14 @@ def test_cost_is_what_counting_says(context: int, seq_q: int, window: int | None
     ]
     keys = {key for _, key in seen}
     assert cost(shape).flops == 4 * 32 * len(seen) * (2 * width + 2 * 64)
-    assert cost(shape).bytes == (4 * 32 * seq_q + 4 * 8 * len(keys)) * (width + 64) * 2
+    item_bytes = 1 if kv_dtype == "int8" else 2
+    assert cost(shape).bytes == (4 * 32 * seq_q * 2 + 4 * 8 * len(keys) * item_bytes) * (width + 64)
+
+
+def test_without_a_mask_every_query_costs_all_keys() -> None:
+    found = cost(shape_of(max_context=50, seq_q=7, causal=False))
+    assert found.flops == 4 * 32 * 7 * 50 * (2 * 128 + 2 * 128)
+    assert found.bytes == (4 * 32 * 7 + 4 * 8 * 50) * (128 + 128) * 2
 
 
 def test_cost_of_a_ragged_batch_is_that_of_a_chunk_and_of_decode_rows() -> None:

@@ -52,7 +52,7 @@ class SunkAttentionShape(AttentionShape):
 class SunkPagedShape(PagedShape):
     """Paged attention with a field that joined later."""
 
-    ABSENT: ClassVar = {"sink": "none"}
+    ABSENT: ClassVar = {**PagedShape.ABSENT, "sink": "none"}
     sink: str = "none"
 
 

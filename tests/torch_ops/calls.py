@@ -135,7 +135,7 @@ def arguments_of(name: str) -> tuple[Any, ...]:
     elif name.startswith("paged_decode"):
         given = paged((33, 20))
     elif name.startswith("paged_prefill"):
-        given = packed((3, 5), (33, 20))
+        given = packed((3, 5), (33, 20)) | {"causal": True}
     else:
         given = new_tokens(5)
     if "_out" in name:

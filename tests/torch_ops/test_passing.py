@@ -95,7 +95,7 @@ OPTIONS: dict[str, dict[str, Any]] = {  # that a kernel gets
     "attention": FEATURES,
     "attention_varlen": {**FEATURES, "sinks": torch.zeros(4), "check": True},
     "paged_decode": {**PER_HEAD, **SCALES, **FEATURES, "check": True},
-    "paged_prefill": {**PER_HEAD, **FEATURES, "check": True},
+    "paged_prefill": {**PER_HEAD, **SCALES, **FEATURES, "check": True},
 }
 # That ops alone must be given; ``tests.torch_ops.test_padded`` and ``test_masked`` have them.
 ABSENT: dict[str, dict[str, Any]] = {
@@ -110,7 +110,7 @@ FIELDS: dict[str, dict[str, Any]] = {  # that are its shape's
     "attention": {"causal": True, "window": 5},
     "attention_varlen": {"causal": True, "window": 5},
     "paged_decode": PAGED_FIELDS,
-    "paged_prefill": PAGED_FIELDS,
+    "paged_prefill": {**PAGED_FIELDS, "causal": False},
 }
 
 

@@ -9,6 +9,7 @@ import torch
 from autotune.errors import AutotuneError, BaselineUnavailableError, InputMismatchError, MissingDependencyError
 from autotune.kernels.baselines.baseline import (
     OverCopies,
+    missing_full_mask,
     missing_operand,
     refuse_pages,
     refuse_unless_ready,
@@ -233,9 +234,8 @@ class Cudnn:
         for name in type(shape).ABSENT.keys() - FIELDS:
             if getattr(shape, name) != type(shape).ABSENT[name]:
                 return f"{name}={getattr(shape, name)!r} is not supported by {self.name}"
-        if (reason := missing_operand(self.name, shape)) is not None:
-            return reason
-        return unsupported(_problem_of(shape))
+        missing = missing_operand(self.name, shape) or missing_full_mask(self.name, shape)
+        return missing or unsupported(_problem_of(shape))
 
     def prepare(self, shape: Any, inputs: Any) -> Callable[[], torch.Tensor]:
         """Return a call that returns the same tensor each time; plans are built and, for the fastest, timed here."""

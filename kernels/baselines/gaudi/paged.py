@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import torch
 
 from autotune.errors import UsageError
-from autotune.kernels.baselines.baseline import OverCopies, refuse_unless_ready
+from autotune.kernels.baselines.baseline import OverCopies, missing_full_mask, refuse_unless_ready
 from autotune.shape import PagedShape
 
 if TYPE_CHECKING:
@@ -47,7 +47,8 @@ class PagedBaseline:
         if shape.window is not None:
             return f"window={shape.window}: PagedAttention sees all keys"
         asked = (name for name in ("softcap", "sinks", "alibi") if getattr(shape, name))
-        return next((f"{name}=True: PagedAttention has none here" for name in asked), None)
+        missing = next((f"{name}=True: PagedAttention has none here" for name in asked), None)
+        return missing or missing_full_mask("PagedAttention", shape)
 
     def prepare(self, shape: PagedShape, inputs: "Inputs") -> Call:
         refuse_unless_ready(self, shape)

@@ -10,6 +10,14 @@ from typing import NamedTuple
 import triton
 import triton.language as tl
 
+from autotune.kernels.paged_prefill.triton.quantized import (
+    fit_queries,
+    fold_row_scores,
+    fold_token_scores,
+    load_token_scales,
+    scale_outputs,
+    widen,
+)
 from autotune.kernels.tiles.masks import Bounds, bound_keys, hide_keys
 from autotune.kernels.tiles.outputs import load_slopes, store_outputs
 from autotune.kernels.tiles.pages import Cache, load_pages, locate_keys
@@ -34,11 +42,16 @@ class Tile(NamedTuple):
 
 
 class Features(NamedTuple):
-    """What a binary computes, and which programs are neighbours: the heads of one page, or the tiles of one head."""
+    """What a binary computes, and which programs are neighbours: the heads of one page, or the tiles of one head.
 
+    ``token_scales``: keys and values have one scale a slot and head.
+    """
+
+    causal: bool
     window: bool
     softcap: bool
     precise: bool
+    token_scales: bool
     heads_together: bool
 
 
@@ -76,15 +89,20 @@ def _tile_bounds(bounds, BLOCK_K: tl.constexpr):
 
 @triton.jit
 def _score_keys(
-    q_tile, k_tile, keys, positions, slopes, window, score_scale, softcap,
+    q_tile, k_tile, key_scales, keys, present, positions, slopes, window, score_scale, softcap,
     FEATURES: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    """Return scores, -inf if MASKED where a query may not see the key, and the factor that takes them to base 2."""
+    """Return scores, -inf if MASKED where a query may not see the key, and the factor that takes them to base 2.
+
+    ``score_scale`` is one for all, or one a row where keys are quantized.
+    """
     scores = tl.dot(q_tile, k_tile.T, input_precision=product_precision(k_tile.dtype))
+    if key_scales is not None:
+        scores = scores * key_scales[None, :]
     if FEATURES.softcap:
         scores = cap_scores(scores * score_scale, softcap, FEATURES.precise)
         factor = 1.0
-    elif slopes is not None:
+    elif slopes is not None or key_scales is not None:
         scores = scores * score_scale
         factor = 1.0
     else:
@@ -92,9 +110,10 @@ def _score_keys(
     if MASKED or slopes is not None:
         ahead = keys[None, :] - positions[:, None]
         if slopes is not None:
-            scores += slopes[:, None] * ahead
+            scores += slopes[:, None] * (ahead if FEATURES.causal else -tl.abs(ahead))
         if MASKED:
-            scores = hide_keys(scores, None, ahead, window, True, FEATURES.window)
+            visible = None if FEATURES.causal else present[None, :]
+            scores = hide_keys(scores, visible, ahead, window, FEATURES.causal, FEATURES.window)
     return scores, factor
 
 
@@ -106,6 +125,10 @@ def _fold_tiles(
     """Fold the keys of the tiles ``start <= tile < stop`` into the running softmax; ``pages`` are the first tile's."""
     K_STRIDES: tl.constexpr = PAGING.key_strides
     V_STRIDES: tl.constexpr = PAGING.value_strides
+    K_SCALE_STRIDES: tl.constexpr = PAGING.key_scale_strides
+    V_SCALE_STRIDES: tl.constexpr = PAGING.value_scale_strides
+    # Rows have factors of their own until scores are multiplied by them.
+    ROW_FACTORS: tl.constexpr = cache.k_scales is not None and not FEATURES.softcap and slopes is None
     for tile in tl.range(start, stop):
         # A tile's pages are loaded while the tile before it is computed, see paged_decode.
         if MASKED:
@@ -115,13 +138,24 @@ def _fold_tiles(
         keys = tile * BLOCK_K + tl.arange(0, BLOCK_K)
         present = (keys >= bounds.low) & (keys < bounds.high) if MASKED else tl.full([BLOCK_K], True, tl.int1)
         k_fixed, k_moving = locate_keys(pages, tile, K_STRIDES, BLOCK_K, PAGING)
-        k_tile = gather_rows(cache.k, k_fixed, k_moving, present, WIDTHS.k, WIDTHS.padded_k)
+        k_tile = widen(gather_rows(cache.k, k_fixed, k_moving, present, WIDTHS.k, WIDTHS.padded_k), q_tile.dtype)
+        key_scales = None
+        value_scales = None
+        if FEATURES.token_scales:
+            key_scales = load_token_scales(cache.k_scales, pages, tile, present, K_SCALE_STRIDES, BLOCK_K, PAGING)
+            value_scales = load_token_scales(cache.v_scales, pages, tile, present, V_SCALE_STRIDES, BLOCK_K, PAGING)
         scores, factor = _score_keys(
-            q_tile, k_tile, keys, positions, slopes, window, score_scale, softcap, FEATURES, MASKED
+            q_tile, k_tile, key_scales, keys, present, positions, slopes, window, score_scale, softcap,
+            FEATURES, MASKED,
         )  # fmt: skip
-        state, weights = fold_scores(state, scores, factor, MASKED)
+        if FEATURES.token_scales:
+            state, weights = fold_token_scores(state, scores, value_scales, MASKED)
+        elif ROW_FACTORS:
+            state, weights = fold_row_scores(state, scores, factor, MASKED)
+        else:
+            state, weights = fold_scores(state, scores, factor, MASKED)
         v_fixed, v_moving = locate_keys(pages, tile, V_STRIDES, BLOCK_K, PAGING)
-        v_tile = gather_rows(cache.v, v_fixed, v_moving, present, WIDTHS.v, WIDTHS.padded_v)
+        v_tile = widen(gather_rows(cache.v, v_fixed, v_moving, present, WIDTHS.v, WIDTHS.padded_v), q_tile.dtype)
         state = fold_values(state, weights, v_tile)
         pages = next_pages
     return state
@@ -144,7 +178,8 @@ def _compute_tile(
     last_row = tl.minimum(first_row + ROWS, count * TILE.group) - 1
     first = diagonal + first_row // TILE.group
     last = diagonal + last_row // TILE.group
-    bounds = bound_keys(first, last, 0, None, window, True, FEATURES.window)
+    keys_end = None if FEATURES.causal else length
+    bounds = bound_keys(first, last, 0, keys_end, window, FEATURES.causal, FEATURES.window)
     tiles = _tile_bounds(bounds, BLOCK_K)
 
     # The first pages of every loop wait together, beside the queries.
@@ -158,8 +193,14 @@ def _compute_tile(
     slopes = per_head.slopes
     if slopes is not None:
         slopes = load_slopes(slopes, heads, is_row)
+    k_scales, v_scales = cache.k_scales, cache.v_scales  # None where there are none
+    if k_scales is not None:
+        k_scales += offset(kv_head, PAGING.key_scale_strides[2])
+        v_scales += offset(kv_head, PAGING.value_scale_strides[2])
+        q_tile, score_scale = fit_queries(q_tile, score_scale, k_scales, FEATURES.token_scales)
     cache = Cache(
-        cache.k + offset(kv_head, PAGING.key_strides[2]), cache.v + offset(kv_head, PAGING.value_strides[2])
+        cache.k + offset(kv_head, PAGING.key_strides[2]), cache.v + offset(kv_head, PAGING.value_strides[2]),
+        k_scales, v_scales,
     )  # fmt: skip
 
     state = begin_state(ROWS, WIDTHS.padded_v)
@@ -179,6 +220,8 @@ def _compute_tile(
         state, last_pages, q_tile, positions, slopes, cache, table_row, tiles.full_high, tiles.high,
         bounds, window, score_scale, softcap, WIDTHS, PAGING, FEATURES, BLOCK_K, True,
     )  # fmt: skip
+    if v_scales is not None and not FEATURES.token_scales:
+        state = scale_outputs(state, v_scales)
     store_outputs(
         outputs, per_head.sinks, state, begin + queries, heads, kv_heads, is_row,
         TILE.group, WIDTHS.v, WIDTHS.padded_v,

@@ -1,6 +1,7 @@
 """Paged prefill in Triton as the framework sees it: launch, compile-ahead and the callable that users get."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -34,7 +35,8 @@ class BoundPrefill(BoundPaged):
     """
 
     def __init__(self, config: Config, shape: PagedShape) -> None:
-        super().__init__(config, shape, launch, (None, shape.heads, shape.head_dim), NAMES, repeat_of)
+        sizes = (None, shape.heads, shape.head_dim)
+        super().__init__(config, shape, partial(launch, causal=shape.causal), sizes, NAMES, repeat_of)
 
     def __call__(
         self,
@@ -49,6 +51,8 @@ class BoundPrefill(BoundPaged):
         softcap: float | None = None,
         sinks: torch.Tensor | None = None,
         alibi_slopes: torch.Tensor | None = None,
+        k_scale: torch.Tensor | None = None,
+        v_scale: torch.Tensor | None = None,
         return_lse: bool = False,
         out: torch.Tensor | None = None,
         check: bool = False,
@@ -66,18 +70,18 @@ class BoundPrefill(BoundPaged):
         """
         if unknown:
             refuse_options(self.__call__, self._shape, unknown)
-        inputs = (q, k_cache, v_cache, page_table, seq_lens, cu_seqlens_q, sinks, alibi_slopes)
+        inputs = (q, k_cache, v_cache, page_table, seq_lens, cu_seqlens_q, sinks, alibi_slopes, k_scale, v_scale)
         if check:
             return self._compute(*inputs, scale, softcap, return_lse, out, check=True)
         return self._calls.call(inputs, (scale, softcap, return_lse), out)
 
     def _compute(self, *arguments: Any, check: bool = False) -> Result:
-        q, k_cache, v_cache, page_table, seq_lens, cu_seqlens_q, sinks, alibi_slopes, *options = arguments
-        scale, softcap, return_lse, out = options
+        q, k_cache, v_cache, page_table, seq_lens, cu_seqlens_q, *others = arguments
+        sinks, alibi_slopes, k_scale, v_scale, scale, softcap, return_lse, out = others
         shape = self._shape
         paging = {"k_cache": k_cache, "v_cache": v_cache, "page_table": page_table}
         tensors = {"q": q, **paging, "seq_lens": seq_lens, "cu_seqlens_q": cu_seqlens_q}
-        features = {"sinks": sinks, "alibi_slopes": alibi_slopes}
+        features = {"sinks": sinks, "alibi_slopes": alibi_slopes, "k_scale": k_scale, "v_scale": v_scale}
         self._check(tensors, features, scale, softcap)
         if check:
             check_offsets("cu_seqlens_q", cu_seqlens_q, q.shape[0], "queries")

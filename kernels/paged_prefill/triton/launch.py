@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import torch
 
-from autotune.kernels.paged_cache.layout import AXES, cache_strides
+from autotune.kernels.paged_cache.layout import AXES, cache_strides, scale_strides
 from autotune.kernels.paged_prefill.triton.forward import Features, Tile, paged_prefill_forward
 from autotune.kernels.tiles.outputs import Outputs, PerHead
 from autotune.kernels.tiles.pages import Cache, Paging
@@ -32,10 +32,14 @@ def launch(
     sinks: torch.Tensor | None,
     alibi_slopes: torch.Tensor | None,
     options: dict[str, Any],
+    causal: bool = True,
+    k_scale: torch.Tensor | None = None,
+    v_scale: torch.Tensor | None = None,
     compile_only: bool = False,
 ) -> Any:
     """Launch one prefill over checked tensors: ``q [T, H, D]``, ``out [T, H, D_v]``, ``lse [T, H]``.
 
+    Scales are fp32, one for all (0 dimensions), one a KV head, or one a slot and head in the order of the cache's axes.
     ``options`` are the parameters of a config without those that do not apply. The grid depends on shapes and options
     alone: it has room for the tiles of any division of the queries among the sequences. So a CUDA graph may hold the
     launch, and programs without a tile end at once. With ``compile_only`` nothing runs and the tensors may be on the
@@ -50,7 +54,7 @@ def launch(
     options = dict(options)
     tile = Tile(group, *(options.pop(name) for name in ("BLOCK_Q", "SMALL_Q", "BLOCK_K")))
     arguments = (
-        *(q, Cache(k_cache, v_cache), page_table, seq_lens, cu_seqlens_q),
+        *(q, Cache(k_cache, v_cache, k_scale, v_scale), page_table, seq_lens, cu_seqlens_q),
         *(PerHead(sinks, alibi_slopes), Outputs(out, lse), q.stride()[:2]),
         # A window longer than everything hides nothing; as it stands it could overflow 32 bits in the kernel.
         *(page_table.stride(0), capacity, tokens, batch, kv_heads, min(window or 0, capacity + tokens)),
@@ -59,13 +63,15 @@ def launch(
         Paging(
             page_size,
             math.gcd(page_size, tile.keys),
-            cache_strides(k_cache, layout),
-            cache_strides(v_cache, layout),
+            *(cache_strides(cache, layout) for cache in (k_cache, v_cache)),
+            *(scale_strides(scales, layout) for scales in (k_scale, v_scale)),
         ),
         Features(
+            causal=causal,
             window=window is not None,
             softcap=softcap is not None,
             precise=q.dtype == torch.float32,
+            token_scales=k_scale is not None and k_scale.ndim == 3,
             heads_together=options.pop("order") == "tile",
         ),
     )

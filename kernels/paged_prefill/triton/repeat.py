@@ -8,7 +8,10 @@ import torch
 from autotune.kernels.relaunch import PastLaunch, Relaunch, relaunch_of, stream_reader
 from autotune.kernels.result_buffers import ResultBuffers
 
-NAMES: Final = ("q", "k_cache", "v_cache", "page_table", "seq_lens", "cu_seqlens_q", "sinks", "alibi_slopes")
+NAMES: Final = (
+    *("q", "k_cache", "v_cache", "page_table", "seq_lens", "cu_seqlens_q"),
+    *("sinks", "alibi_slopes", "k_scale", "v_scale"),
+)
 VARYING: Final = 7  # of the launch's arguments; constants follow
 
 
@@ -25,9 +28,9 @@ class RepeatedPrefill:
         self, inputs: Any, addresses: list[Any], out: torch.Tensor | None
     ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
         found, lse = self._results.take(inputs[0], inputs, addresses, out)
-        q, k, v, table, lengths, offsets, sinks, slopes, *_ = addresses
+        q, k, v, table, lengths, offsets, sinks, slopes, k_scales, v_scales, *_ = addresses
         outputs = (found.data_ptr(), None if lse is None else lse.data_ptr())
-        arguments = (q, (k, v, None, None), table, lengths, offsets, (sinks, slopes), outputs)
+        arguments = (q, (k, v, k_scales, v_scales), table, lengths, offsets, (sinks, slopes), outputs)
         self._relaunch(self._stream_of(self.device), arguments)
         return found if lse is None else (found, lse)
 

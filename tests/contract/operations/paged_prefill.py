@@ -17,20 +17,23 @@ SEQUENCES: Final = (((70,), (70,)), ((200, 3), (40, 2)), ((37, 0, 130), (1, 0, 6
 
 
 def make_shape(row: Row) -> PagedShape:
-    return PagedShape(**fields_of(row), batch=4, seq_q=512, max_context=4096)
+    return PagedShape(**fields_of(row), causal=row["causal"], batch=4, seq_q=512, max_context=4096)
 
 
 def slack(inputs: Any) -> float:
-    """As of decode; and a score is as exact as its partial sums are large, at most |q| |k|."""
+    """As of dense attention; of int8, whose scales' exponents are added to scores and taken off; and a score is as
+    exact as its partial sums are large, at most |q| |k|."""
     largest = inputs.q.float().norm(dim=-1).max().item() if inputs.q.numel() else 0.0
-    return float(paged_decode.slack(inputs) + torch.finfo(torch.float32).eps * inputs.scale * largest**2)
+    exponents = 8.0 if inputs.k_cache.dtype == torch.int8 else 0.0
+    units = 2.0 * (inputs.softcap or 0.0) + exponents + inputs.scale * largest**2
+    return float(torch.finfo(torch.float32).eps * units)
 
 
 SIZES: Final[dict[str, Any]] = {"heads": 32, "kv_heads": 8, "max_context": 32768}
 DATA: Final = OperationData(
     fields={
-        "dtype": ("float16", "float32"),
-        **{name: values for name, values in paged_decode.FIELDS.items() if name not in ("dtypes", "seq_q", "lengths")},
+        **{name: values for name, values in paged_decode.FIELDS.items() if name not in ("seq_q", "lengths")},
+        "causal": (True, False),
         "sequences": SEQUENCES,
     },
     large=make_shape,
@@ -39,6 +42,8 @@ DATA: Final = OperationData(
     slack=slack,
     compiled=(
         PagedShape(**SIZES, batch=1, seq_q=2048, head_dim=128),
+        PagedShape(**SIZES, batch=1, seq_q=2048, head_dim=128, kv_dtype="float8_e4m3fn", causal=False),
+        PagedShape(**SIZES, batch=4, seq_q=512, head_dim=128, kv_dtype="int8", window=512, sinks=True),
         PagedShape(**SIZES, batch=64, seq_q=33, head_dim=64, page_size=64, layout="HND", softcap=True, alibi=True),
     ),
 )

@@ -210,18 +210,22 @@ def attention_failure(kv_dtype: str, device: str, dtype: torch.dtype = torch.bfl
     return compare(out, expected, error_limit(expected, eager, dtype))
 
 
-def prefill_failure(device: str, dtype: torch.dtype = torch.bfloat16) -> str | None:
+def prefill_failure(device: str, dtype: torch.dtype = torch.bfloat16, kv_dtype: str | None = None) -> str | None:
     """Fill a ``PagedKVCache``, then prefill: what is computed must be attention over what was appended."""
     generator = torch.Generator(device=device).manual_seed(6)
-    cache = PagedKVCache(pages=12, page_size=8, kv_heads=2, head_dim=32, dtype=dtype, device=device)
+    stored = dtype if kv_dtype is None else getattr(torch, kv_dtype)
+    cache = PagedKVCache(pages=12, page_size=8, kv_heads=2, head_dim=32, dtype=stored, device=device)
     ids = [cache.allocate(), cache.allocate()]
     for sequence, length in zip(ids, (41, 9), strict=True):
         cache.append(sequence, *torch.randn(2, length, 2, 32, generator=generator, device=device).to(dtype))
     q = torch.randn(23, 4, 32, generator=generator, device=device).to(dtype)
     offsets = torch.tensor([0, 17, 23], dtype=torch.int32, device=device)
     tensors = (q, cache.k_cache, cache.v_cache, cache.page_table(ids), cache.seq_lens(ids), offsets)
-    out = paged_prefill(*tensors)
-    expected, eager = (paged_prefill_reference(*tensors, dtype=precision)[0] for precision in (torch.float64, dtype))
+    scales: dict[str, Any] = {"k_scale": cache.k_scale, "v_scale": cache.v_scale}
+    out = paged_prefill(*tensors, **scales)
+    expected, eager = (
+        paged_prefill_reference(*tensors, **scales, dtype=precision)[0] for precision in (torch.float64, dtype)
+    )
     assert isinstance(out, torch.Tensor)
     return compare(out, expected, error_limit(expected, eager, dtype))
 

@@ -113,8 +113,9 @@ def test_gpu_attention_over_what_was_appended(kv_dtype: str) -> None:
 
 
 @pytest.mark.gpu
-def test_gpu_prefill_over_what_was_appended() -> None:
-    assert prefill_failure("cuda") is None
+@pytest.mark.parametrize("kv_dtype", [None, *QUANTIZED])
+def test_gpu_prefill_over_what_was_appended(kv_dtype: str | None) -> None:
+    assert prefill_failure("cuda", kv_dtype=kv_dtype) is None
 
 
 @pytest.mark.parametrize("kv_dtype", ["int8", *(pytest.param(each, marks=pytest.mark.slow) for each in FLOATS)])
@@ -123,8 +124,9 @@ def test_interpreted_attention_over_what_was_appended(kv_dtype: str) -> None:
     assert interpret(attention_failure, kv_dtype, "cpu", torch.float16) is None
 
 
-def test_interpreted_prefill_over_what_was_appended() -> None:
-    assert interpret(prefill_failure, "cpu", torch.float16) is None
+@pytest.mark.parametrize("kv_dtype", [None, "int8", *(pytest.param(each, marks=pytest.mark.slow) for each in FLOATS)])
+def test_interpreted_prefill_over_what_was_appended(kv_dtype: str | None) -> None:
+    assert interpret(prefill_failure, "cpu", torch.float16, kv_dtype) is None
 
 
 @pytest.mark.parametrize(

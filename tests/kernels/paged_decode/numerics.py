@@ -50,6 +50,7 @@ def dense_decode(
     sinks: torch.Tensor | None = None,
     alibi_slopes: torch.Tensor | None = None,
     absent: torch.Tensor | None = None,
+    causal: bool = True,
     dtype: torch.dtype = torch.float64,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Attention of the last queries ``[S_q, H, D]`` of one sequence over all its keys ``[length, H_kv, D]``.
@@ -64,11 +65,13 @@ def dense_decode(
         scores = torch.tanh(scores / softcap) * softcap
     query_age = torch.arange(q.shape[1], device=q.device).flip(0)[:, None]  # 0: the last one
     key_age = torch.arange(k.shape[1], device=q.device).flip(0)[None, :]
+    apart = (key_age - query_age).abs()
     if alibi_slopes is not None:
-        scores = scores - alibi_slopes.to(dtype)[:, None, None] * (key_age - query_age)
-    scores = scores.masked_fill(key_age < query_age, -math.inf)
+        scores = scores - alibi_slopes.to(dtype)[:, None, None] * apart
+    if causal:
+        scores = scores.masked_fill(key_age < query_age, -math.inf)
     if window is not None:
-        scores = scores.masked_fill(key_age - query_age >= window, -math.inf)
+        scores = scores.masked_fill(apart >= window, -math.inf)
     if absent is not None:
         scores = scores.masked_fill(absent, -math.inf)
     denominators = scores

@@ -73,10 +73,11 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         "another with get_kernel",
     ),
     "layout of the shape": ({"layout": "HND"}, "layout is no option .* was picked for layout='NHD'"),
+    "mask of the shape": ({"causal": True}, "causal is no option .* was picked for causal=True"),
     "hint of the shape": ({"mean_context": 9}, "mean_context is no option .* was picked for mean_context=64"),
     "unknown option": (
-        {"causal": True},
-        "causal is no option of this kernel; allowed: scale, softcap, sinks, alibi_slopes, k_scale, v_scale, ",
+        {"k_scales": True},
+        "k_scales is no option of this kernel; allowed: scale, softcap, sinks, alibi_slopes, k_scale, v_scale, ",
     ),
     "no GPU": ({}, r"the tensors are on the CPU; expected a GPU \(or TRITON_INTERPRET=1, to check numbers\)"),
 }

@@ -11,7 +11,7 @@ from typing import Any, Final
 from autotune.search_spaces.bounds import padded_widths
 from tests.contract.covering import Row, Rules, cover
 
-MIN_CASES: Final = 150
+MIN_CASES: Final = 250
 MAX_HELD_BYTES: Final = 192 * 1024  # of Q, K and V tiles; an H200 has 227 KB
 
 # Keys of each sequence, those of its new queries included, and its new queries; "page" is the size of a page.
@@ -29,7 +29,11 @@ SEQUENCES: Final[Mapping[str, Sequences]] = {
 PAGE_LENGTHS: Final = {"page - 1": -1, "page": 0, "page + 1": 1}
 
 FACTORS: Final[Mapping[str, tuple[Any, ...]]] = {
-    "dtype": ("float16", "float32"),
+    "dtypes": (
+        *(("float16", kv_dtype) for kv_dtype in (None, "int8", "float8_e4m3fn", "float8_e5m2")),
+        ("float32", None),
+    ),
+    "causal": (True, False),
     "block_q": (16, 32, 64, 128),
     "small_q": (0, 16),
     "block_k": (16, 32, 64, 128),
@@ -56,6 +60,8 @@ class Case:
     """One call of the launcher: sizes, features, config, and the lengths and new queries of its sequences."""
 
     dtype: str
+    kv_dtype: str | None
+    causal: bool
     block_q: int
     small_q: int
     block_k: int
@@ -91,6 +97,7 @@ class Case:
 
     def __str__(self) -> str:
         features = [
+            *([] if self.causal else ["full"]),
             *([f"w{self.window}"] if self.window else []),
             *(["cap"] if self.softcap else []),
             *(name for name in ("sinks", "alibi", "lse") if getattr(self, name)),
@@ -99,7 +106,8 @@ class Case:
         ]
         sequences = "+".join(f"{q}of{k}" for k, q in zip(self.lengths, self.query_lengths, strict=True))
         return (
-            f"{self.dtype}-d{self.head_dim}v{self.head_dim_v}-h{self.kv_heads}g{self.group}-{sequences}-"
+            f"{self.dtype}-{self.kv_dtype or 'same'}-d{self.head_dim}v{self.head_dim_v}-"
+            f"h{self.kv_heads}g{self.group}-{sequences}-"
             f"{self.layout}{self.page_size}-{'-'.join(features) or 'plain'}-"
             f"{self.block_q}({self.small_q})x{self.block_k}s{self.num_stages}-{self.order}"
         )
@@ -152,10 +160,12 @@ def covering_rows() -> tuple[Row, ...]:
 
 def case_of(row: Row) -> Case:
     """A row of the covering list as a case."""
-    fields = {name: value for name, value in row.items() if name not in {"head_dims", "sequences"}}
+    fields = {name: value for name, value in row.items() if name not in {"dtypes", "head_dims", "sequences"}}
+    dtype, kv_dtype = row["dtypes"]
     head_dim, head_dim_v = row["head_dims"]
     lengths, query_lengths = zip(*sequences_of(row), strict=True)
-    return Case(**fields, head_dim=head_dim, head_dim_v=head_dim_v, lengths=lengths, query_lengths=query_lengths)
+    sizes = {"head_dim": head_dim, "head_dim_v": head_dim_v, "lengths": lengths, "query_lengths": query_lengths}
+    return Case(**fields, **sizes, dtype=dtype, kv_dtype=kv_dtype)
 
 
 def sequences_of(row: Row) -> list[tuple[int, int]]:

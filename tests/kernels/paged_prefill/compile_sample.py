@@ -28,9 +28,14 @@ SHAPES: Final = {
     "256": PagedShape(**SIZES, head_dim=256),
     "512": PagedShape(**SIZES, head_dim=512, dtype="float16"),
     "float32": PagedShape(**SIZES, head_dim=128, dtype="float32"),
+    "full": PagedShape(**SIZES, head_dim=128, causal=False),
+    "e4m3": PagedShape(**SIZES, head_dim=128, kv_dtype="float8_e4m3fn"),
+    "e5m2": PagedShape(**SIZES, head_dim=64, kv_dtype="float8_e5m2"),
+    "int8": PagedShape(**SIZES, head_dim=128, kv_dtype="int8"),
+    "int8 of 512": PagedShape(**SIZES, head_dim=512, kv_dtype="int8"),
     "all features": PagedShape(**SIZES, head_dim=128, window=512, softcap=True, sinks=True, alibi=True),
 }
-FEW: Final = ("chunk", "512")  # where another architecture compiles all of them
+FEW: Final = ("chunk", "512", "int8")  # where another architecture compiles all of them
 THOROUGH: Final = "sm_90"
 DEPTHS: Final = (2, 3, 4)  # num_stages
 

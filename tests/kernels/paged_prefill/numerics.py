@@ -10,6 +10,7 @@ from typing import Any, Final
 import torch
 
 from autotune.correctness import STATISTIC_UNITS, error_limit
+from autotune.kernels.paged_cache.quantization import dequantize
 from autotune.kernels.paged_decode.inputs import permute_pages
 from autotune.kernels.paged_prefill.definition import DEFINITION
 from autotune.kernels.paged_prefill.inputs import Inputs, check_shape
@@ -19,7 +20,7 @@ from autotune.shape import PagedShape
 from autotune.space import Config
 from tests.contract.implementations.paged_prefill_triton import CONFIG
 from tests.kernels.numerics import compare
-from tests.kernels.paged_decode.numerics import FAR_PAGE, arrange, dense_decode
+from tests.kernels.paged_decode.numerics import FAR_PAGE, arrange, dense_decode, poisoned
 from tests.kernels.paged_prefill.cases import Case
 
 PADDING: Final = 16  # elements between the rows of a cache
@@ -36,6 +37,8 @@ def make_problem(case: Case, device: str) -> Inputs:
         head_dim_v=case.head_dim_v,
         page_size=case.page_size,
         dtype=case.dtype,
+        kv_dtype=case.kv_dtype or case.dtype,
+        causal=case.causal,
         window=case.window,
         softcap=case.softcap is not None,
         sinks=case.sinks,
@@ -45,10 +48,13 @@ def make_problem(case: Case, device: str) -> Inputs:
     inputs = DEFINITION.make_inputs(check_shape(shape, case.lengths, case.query_lengths), seed=1, device=device)
     caches = []
     for cache in (inputs.k_cache, inputs.v_cache):
-        wide = cache.new_full((*cache.shape[:3], cache.shape[3] + PADDING), math.nan)
+        wide = poisoned(*cache.shape[:3], cache.shape[3] + PADDING, dtype=cache.dtype, device=device)
         caches.append(wide[..., : cache.shape[3]].copy_(cache))
+    scales = [inputs.k_scale, inputs.v_scale]
+    if case.kv_dtype not in (None, "int8") and not case.lse:  # one for all heads
+        scales = [scale if scale is None else scale.max() for scale in scales]
     table = torch.nn.functional.pad(inputs.page_table, (0, 3), value=FAR_PAGE)
-    if case.window is not None:  # pages before every window are gone
+    if case.window is not None and case.causal:  # pages before every window are gone
         for row, length, queries in zip(table, case.lengths, case.query_lengths, strict=True):
             row[: max(0, length - queries - case.window + 1) // case.page_size] = FAR_PAGE
     return replace(
@@ -56,29 +62,38 @@ def make_problem(case: Case, device: str) -> Inputs:
         q=arrange(inputs.q, case.q_layout, case.kv_heads),
         k_cache=caches[0],
         v_cache=caches[1],
+        k_scale=scales[0],
+        v_scale=scales[1],
         page_table=table,
         scale=case.head_dim**-0.5 if case.scale is None else case.scale,
         softcap=case.softcap,
     )
 
 
-def dense_rows(cache: torch.Tensor, pages: torch.Tensor, length: int, layout: str) -> torch.Tensor:
+def dense_rows(inputs: Inputs, name: str, sequence: int) -> torch.Tensor:
     """A sequence's keys or values ``[length, H_kv, D]``: number j lies in slot ``j % page_size`` of its page."""
-    slots = cache if layout == "NHD" else cache.transpose(1, 2)
-    place = torch.arange(length, device=cache.device)
-    found = pages.long()[place // slots.shape[1]]
-    inside = (found >= 0) & (found < len(slots))  # not so where nobody may look
-    return torch.where(inside[:, None, None], slots[found * inside, place % slots.shape[1]], 0.0)
+    cache, scale = getattr(inputs, f"{name}_cache"), getattr(inputs, f"{name}_scale")
+    page_size = cache.shape[1 if inputs.layout == "NHD" else 2]
+    place = torch.arange(int(inputs.seq_lens[sequence]), device=cache.device)
+    found = inputs.page_table[sequence].long()[place // page_size]
+    inside = (found >= 0) & (found < len(cache))  # not so where nobody may look
+
+    def pick(paged: torch.Tensor) -> torch.Tensor:
+        slots = paged if inputs.layout == "NHD" else paged.transpose(1, 2)
+        bits = slots.view(torch.uint8) if slots.itemsize == 1 else slots  # torch picks no rows of 8-bit floats by index
+        return bits[found * inside, place % page_size].view(paged.dtype)
+
+    rows = pick(cache)
+    if scale is not None:
+        rows = dequantize(rows, pick(scale) if scale.ndim == 3 else scale, torch.float64)
+    return torch.where(inside[:, None, None], rows, 0.0)
 
 
 def truth(inputs: Inputs, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
     """Output and logarithm, sequence by sequence."""
     bounds, results = inputs.cu_seqlens_q.tolist(), []
-    for sequence, length in enumerate(inputs.seq_lens.tolist()):
-        k, v = (
-            dense_rows(cache, inputs.page_table[sequence], length, inputs.layout)
-            for cache in (inputs.k_cache, inputs.v_cache)
-        )
+    for sequence in range(len(inputs.seq_lens)):
+        k, v = (dense_rows(inputs, name, sequence) for name in "kv")
         results.append(
             dense_decode(
                 inputs.q[bounds[sequence] : bounds[sequence + 1]],
@@ -89,6 +104,7 @@ def truth(inputs: Inputs, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tenso
                 softcap=inputs.softcap,
                 sinks=inputs.sinks,
                 alibi_slopes=inputs.alibi_slopes,
+                causal=inputs.causal,
                 dtype=dtype,
             )
         )
@@ -101,12 +117,11 @@ def case_failure(case: Case, device: str) -> str | None:
     inputs, dtype = make_problem(case, device), getattr(torch, case.dtype)
     out = DEFINITION.empty_outputs(inputs)[0]
     lse = torch.full(out.shape[:2], math.nan, device=device)
-    features = ("layout", "scale", "window", "softcap", "sinks", "alibi_slopes")
     caches = inputs.k_cache, inputs.v_cache
     launch(
         *(inputs.q, *caches, inputs.page_table, inputs.seq_lens, inputs.cu_seqlens_q, out),
         lse if case.lse else None,
-        **{name: getattr(inputs, name) for name in features},
+        **inputs.features,
         options=case.options,
     )
     expected, expected_lse = truth(inputs, torch.float64)
@@ -115,6 +130,8 @@ def case_failure(case: Case, device: str) -> str | None:
         limit = error_limit(expected_lse, truth(inputs, torch.float32)[1], torch.float32, units=STATISTIC_UNITS)
         # A score is as exact as its partial sums are large, at most |q| |k|; keys are drawn as queries are.
         limit += torch.finfo(torch.float32).eps * inputs.scale * inputs.q.float().norm(dim=-1).max().item() ** 2
+        if case.kv_dtype == "int8":  # a scale's exponent is added to the largest score and taken off
+            limit += 8 * torch.finfo(torch.float32).eps
         if case.softcap:  # tanh is as exact as its largest value, not as each of its own
             limit += 2 * torch.finfo(torch.float32).eps * case.softcap
         found = compare(lse, expected_lse, limit)
@@ -141,6 +158,63 @@ def order_failure(order: str, device: str) -> str | None:
     return (
         None if all(torch.equal(outputs[0][0], other[0]) for other in outputs[1:]) else "the bits depend on the order"
     )
+
+
+def company_failure(chunk: int, device: str) -> str | None:
+    """One sequence in a batch, alone, and in two chunks, by one config without small tiles: always the same bits."""
+    shape = check_shape(replace(HALF, window=100), (90, 150, 5), (90, 70, 1))
+    inputs = DEFINITION.make_inputs(shape, seed=0, device=device)
+    config = Config({**config_of("tile"), "SMALL_Q": 0})
+    out = DEFINITION.empty_outputs(inputs)[0]
+    KERNEL.launch(config, inputs, (out,))
+    for length, first, last in ((150, 90, 160), (80 + chunk, 90, 90 + chunk), (150, 90 + chunk, 160)):
+        part = replace(
+            inputs,
+            q=inputs.q[first:last],
+            page_table=inputs.page_table[1:2],
+            seq_lens=torch.tensor([length], dtype=torch.int32, device=device),
+            cu_seqlens_q=torch.tensor([0, last - first], dtype=torch.int32, device=device),
+        )
+        found = DEFINITION.empty_outputs(part)[0]
+        KERNEL.launch(config, part, (found,))
+        if not torch.equal(found, out[first:last]):
+            return f"queries {first} to {last} have other bits alone"
+    return None
+
+
+def poison_failure(kv_dtype: str, where: str, device: str) -> str | None:
+    """One NaN among the queries, the keys or the values of the first sequence: its results show it, no other's do."""
+    shape = check_shape(replace(HALF, kv_dtype=kv_dtype), (70, 90), (3, 9))
+    inputs = DEFINITION.make_inputs(shape, seed=0, device=device)
+    page, slot = int(inputs.page_table[0, 2]), 5
+    if where == "q":
+        inputs.q[:3, :, 3] = math.nan
+    elif kv_dtype == "int8":  # a token that held NaN has such a scale, and bytes that say nothing
+        getattr(inputs, f"{where}_scale")[page, slot] = math.nan
+    else:
+        getattr(inputs, f"{where}_cache")[page, slot, :, 3] = math.nan
+    out = DEFINITION.empty_outputs(inputs)[0]
+    KERNEL.launch(config_of("head"), inputs, (out,))
+    if not out[:3].isnan().any(-1).all():
+        return "NaN is lost"
+    return "NaN is found in another sequence" if out[3:].isnan().any() else None
+
+
+def scale_failure(kv_dtype: str, device: str) -> str | None:
+    """Scales of 0, far apart, and of a head below 0: the result is attention over what the cache stands for."""
+    shape = check_shape(replace(HALF, kv_dtype=kv_dtype), (200, 33), (20, 33))
+    inputs = DEFINITION.make_inputs(shape, seed=0, device=device)
+    for scale in (inputs.k_scale, inputs.v_scale):
+        assert scale is not None
+        if kv_dtype == "int8":
+            scale[1::3] *= 2.0**-12
+            scale[:, ::5] = 0.0
+        else:
+            scale[0], scale[1] = 0.0 if scale is inputs.k_scale else scale[0] * 2.0**-9, -scale[1]
+    out, lse = DEFINITION.empty_outputs(inputs)
+    KERNEL.launch(config_of("head"), inputs, (out, lse))
+    (expected, log), eager = truth(inputs, torch.float64), truth(inputs, torch.float16)[0]
+    return compare(out, expected, error_limit(expected, eager, torch.float16)) or compare(lse, log, 1e-4)
 
 
 def shared_failure(device: str) -> str | None:

@@ -52,10 +52,12 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "sinks of another shape": ({"sinks": torch.zeros(4)}, r"sinks is given; this kernel was picked for sinks=False"),
     "offsets of Python": ({"cu_seqlens_q": [0, 3, 7]}, r"cu_seqlens_q is a list; this kernel takes \(3\) int32"),
     "field of the shape": ({"window": 5}, "window is no option of the call but a field of PagedShape"),
-    "option of decode": (
-        {"k_scale": torch.ones(())},
-        "k_scale is no option of this kernel; allowed: scale, softcap, sinks, alibi_slopes, return_lse, out, check",
+    "mask of the shape": ({"causal": False}, "causal is no option of the call but a field of PagedShape"),
+    "unknown option": (
+        {"k_scales": torch.ones(())},
+        "k_scales is no option of this kernel; allowed: scale, softcap, sinks, alibi_slopes, k_scale, v_scale, return",
     ),
+    "scale of nothing": ({"k_scale": torch.ones(())}, r"k_scale is \(\) float32; expected None for a cache of float16"),
     "no GPU": ({}, r"the tensors are on the CPU; expected a GPU"),
 }
 
@@ -101,6 +103,35 @@ def test_gpu_call() -> None:
     assert call_failure("cuda") is None
 
 
-def test_a_quantized_cache_is_refused_before_any_call() -> None:
-    with pytest.raises(InvalidShapeError, match="kv_dtype='int8' is not supported by paged_prefill"):
-        KERNEL.bind(TINY, PagedShape(**SIZES, seq_q=4, dtype="float16", kv_dtype="int8"))
+def test_a_cache_that_queries_cannot_meet_is_refused_before_any_call() -> None:
+    with pytest.raises(InvalidShapeError, match="kv_dtype='int8' is not supported by paged_prefill with dtype='float3"):
+        KERNEL.bind(TINY, PagedShape(**SIZES, seq_q=4, dtype="float32", kv_dtype="int8"))
+
+
+QUANTIZED: dict[str, tuple[str, dict[str, Any], str]] = {
+    "no scale": ("int8", {"v_scale": torch.ones(9, 8, 2)}, r"k_scale is None; expected a float32 tensor of \(9, 8,"),
+    "one for all of int8": (
+        "int8",
+        {"k_scale": torch.ones(()), "v_scale": torch.ones(9, 8, 2)},
+        r"k_scale is \(\) float32; expected a float32 tensor of \(9, 8, 2\) for a cache of int8",
+    ),
+    "one a token of fp8": (
+        "float8_e4m3fn",
+        {"k_scale": torch.ones(2), "v_scale": torch.ones(9, 8, 2)},
+        r"v_scale is \(9, 8, 2\) float32; expected a float32 tensor of \(\) or \(2,\) for a cache of float8_e4m3fn",
+    ),
+    "scale of 16 bits": (
+        "float8_e5m2",
+        {"k_scale": torch.ones(2), "v_scale": torch.ones(2, dtype=HALF)},
+        r"v_scale is \(2,\) float16; expected a float32 tensor",
+    ),
+}
+
+
+@pytest.mark.parametrize(("kv_dtype", "scales", "message"), QUANTIZED.values(), ids=QUANTIZED)
+def test_scales_that_do_not_fit_are_refused(kv_dtype: str, scales: dict[str, Any], message: str) -> None:
+    kind = getattr(torch, kv_dtype)
+    caches = {name: tensors()[name].to(kind) for name in ("k_cache", "v_cache")}
+    call = KERNEL.bind(TINY, PagedShape(**SIZES, seq_q=4, page_size=8, dtype="float16", kv_dtype=kv_dtype))
+    with pytest.raises(InputMismatchError, match=message):
+        call(**tensors(**caches), **scales)

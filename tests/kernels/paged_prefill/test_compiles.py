@@ -28,6 +28,11 @@ def test_defaults_compile_and_fit(arch: str, tmp_path: Path) -> None:
         "default 256",
         "default 512",
         "default float32",
+        "default full",
+        "default e4m3",
+        "default e5m2",
+        "default int8",
+        "default int8 of 512",
     ):
         assert outcomes[name]["resources"]["spill_bytes"] == 0, name
     for stages in DEPTHS:

@@ -1,5 +1,6 @@
 """Paged prefill's numbers: every pair of features, any order of pages and division of queries, the reference itself."""
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -16,9 +17,12 @@ from tests.kernels.paged_prefill.cases import FACTORS, Case, covering_rows, gpu_
 from tests.kernels.paged_prefill.numerics import (
     bounds_failure,
     case_failure,
+    company_failure,
     graph_failure,
     many_failure,
     order_failure,
+    poison_failure,
+    scale_failure,
     shared_failure,
     truth,
 )
@@ -54,6 +58,8 @@ def test_there_are_enough_cases_and_each_is_named() -> None:
     count = {dtype: sum(case.dtype == dtype for case in gpu_cases()) for dtype in ("float16", "float32", "bfloat16")}
     assert count["bfloat16"] == count["float16"] > 60
     assert count["float32"] > 15
+    stored = Counter(case.kv_dtype for case in interpreted_cases())
+    assert min(stored[kv_dtype] for kv_dtype in ("int8", "float8_e4m3fn", "float8_e5m2")) > 30
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -102,6 +108,41 @@ def test_gpu_graph_follows_lengths_and_division(order: str) -> None:
     assert graph_failure(order) is None
 
 
+def test_interpreted_bits_of_a_config_do_not_depend_on_the_batch() -> None:
+    """Of chunks that begin with a tile: the interpreter's products depend on where in it a row lies, as numpy's do."""
+    assert interpret(company_failure, 48, "cpu") is None
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("chunk", [48, 40])
+def test_gpu_bits_of_a_config_do_not_depend_on_the_batch(chunk: int) -> None:
+    assert company_failure(chunk, "cuda") is None
+
+
+@pytest.mark.parametrize("where", ["q", "k", "v"])
+@pytest.mark.parametrize("kv_dtype", ["int8", "float8_e5m2"])  # the interpreter reads NaN of e4m3 as 480
+def test_interpreted_nan_is_seen_and_stays_in_its_sequence(kv_dtype: str, where: str) -> None:
+    assert interpret(poison_failure, kv_dtype, where, "cpu") is None
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("where", ["q", "k", "v"])
+@pytest.mark.parametrize("kv_dtype", ["int8", "float8_e4m3fn", "float8_e5m2"])
+def test_gpu_nan_is_seen_and_stays_in_its_sequence(kv_dtype: str, where: str) -> None:
+    assert poison_failure(kv_dtype, where, "cuda") is None
+
+
+@pytest.mark.parametrize("kv_dtype", ["int8", "float8_e4m3fn"])
+def test_interpreted_scales_may_be_far_apart(kv_dtype: str) -> None:
+    assert interpret(scale_failure, kv_dtype, "cpu") is None
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kv_dtype", ["int8", "float8_e4m3fn", "float8_e5m2"])
+def test_gpu_scales_may_be_far_apart(kv_dtype: str) -> None:
+    assert scale_failure(kv_dtype, "cuda") is None
+
+
 FEATURES: list[dict[str, Any]] = [
     {},
     {"window": 5},
@@ -109,6 +150,8 @@ FEATURES: list[dict[str, Any]] = [
     {"sinks": True},
     {"alibi": True},
     {"window": 3, "softcap": True, "sinks": True, "alibi": True},
+    {"causal": False},
+    {"causal": False, "window": 3, "softcap": True, "sinks": True, "alibi": True},
 ]
 
 
@@ -121,9 +164,7 @@ def test_reference_is_dense_attention(features: dict[str, Any], layout: str, max
     shape = check_shape(PagedShape(**sizes, **features), (0, 1, 4, 5, 33, 7), (2, 1, 9, 5, 12, 0))
     inputs = DEFINITION.make_inputs(shape, seed=0, device="cpu")
     inputs = replace(inputs, page_table=inputs.page_table.clamp(min=0))
-    names = ("k_cache", "v_cache", "page_table", "seq_lens", "cu_seqlens_q", "layout", "scale", "window", "softcap")
-    values = {name: getattr(inputs, name) for name in (*names, "sinks", "alibi_slopes")}
-    out, lse = paged_prefill_reference(inputs.q, **values, max_scores=max_scores)
+    out, lse = paged_prefill_reference(*inputs.tensors, **inputs.features, max_scores=max_scores)
     expected, expected_lse = truth(inputs, torch.float64)
     torch.testing.assert_close(out, expected, rtol=0, atol=1e-13)
     torch.testing.assert_close(lse, expected_lse, rtol=0, atol=1e-13)
