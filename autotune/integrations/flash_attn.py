@@ -1,0 +1,263 @@
+"""Functions with the signatures of the package ``flash-attn`` 2.8, on our kernels: for code that imports them.
+
+``flash_attn_func``, ``flash_attn_varlen_func`` and ``flash_attn_with_kvcache``, forward passes alone. Beside their own
+arguments they take ``s_aux``, a sink of each head, as the builds of it that Hugging Face loads do. What is not computed
+(dropout, rotary embeddings, padding on the left of a cache, windows that reach unequally far both ways) is refused by
+name; hints (``deterministic``, ``num_splits``) change nothing: results are the same from call to call.
+
+Example:
+    >>> from autotune.integrations.flash_attn import flash_attn_func
+    >>> out = flash_attn_func(q, k, v, causal=True, window_size=(1023, 0))
+
+Source: https://github.com/Dao-AILab/flash-attention/blob/v2.8.3/flash_attn/flash_attn_interface.py, its docstrings.
+"""
+
+from typing import Any, Final, NamedTuple
+
+import torch
+
+from autotune.errors import InputMismatchError, UsageError
+from autotune.functional import attention
+from autotune.paged import append_kv, paged_decode, paged_prefill
+from autotune.varlen import attention_varlen
+
+ALL_KEYS: Final = -1  # of one side of a window
+DECODED: Final = 8  # queries of a sequence that ``paged_decode`` takes
+PAGES: Final = (256, 128, 64, 32, 16)  # tokens, that a row of a contiguous cache is cut into
+MAX_PAGE: Final = 1024
+
+
+class _Mask(NamedTuple):
+    causal: bool
+    window: int | None
+
+
+class _Pages(NamedTuple):
+    k_cache: torch.Tensor
+    v_cache: torch.Tensor
+    table: torch.Tensor
+
+
+def flash_attn_func(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (ALL_KEYS, ALL_KEYS),
+    softcap: float = 0.0,
+    alibi_slopes: torch.Tensor | None = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+    *,
+    s_aux: torch.Tensor | None = None,
+) -> Any:
+    """Compute ``autotune.attention`` of ``q [B, S_q, H, D]`` over ``k`` and ``v [B, S_kv, H_kv, D]``.
+
+    Args:
+        window_size: keys that a query sees before and after its own, -1 for all: equally many, or none after.
+        s_aux: ``[H]``: a logit of each head that adds to the softmax's denominator and has no value.
+
+    Returns:
+        ``[B, S_q, H, D]``; with ``return_attn_probs`` also the natural log-sum-exp, fp32 ``[B, H, S_q]``, and None in
+        the place of the probabilities, which no kernel writes.
+
+    Raises:
+        UsageError: an argument asks for what is not computed.
+        InputMismatchError: tensors that do not fit each other.
+        NotDifferentiableError: gradients are required.
+    """
+    _refuse(dropout_p=dropout_p, alibi_slopes=alibi_slopes)
+    mask = _mask(causal, window_size)
+    options = {"scale": softmax_scale, "softcap": softcap or None, "sinks": s_aux, **mask._asdict()}
+    if not return_attn_probs:
+        return attention(q, k, v, **options)
+    return (*attention(q, k, v, return_lse=True, **options), None)
+
+
+def flash_attn_varlen_func(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cu_seqlens_q: torch.Tensor,
+    cu_seqlens_k: torch.Tensor,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (ALL_KEYS, ALL_KEYS),
+    softcap: float = 0.0,
+    alibi_slopes: torch.Tensor | None = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+    block_table: torch.Tensor | None = None,
+    *,
+    s_aux: torch.Tensor | None = None,
+) -> Any:
+    """Compute ``autotune.attention_varlen`` of packed sequences, ``q [T_q, H, D]`` over ``k`` and ``v [T_kv, H_kv,
+    D]``; with a ``block_table`` ``autotune.paged_prefill`` over ``k`` and ``v [pages, page_size, H_kv, D]``.
+
+    Args:
+        window_size: keys that a query sees before and after its own, -1 for all: equally many, or none after.
+        s_aux: ``[H]``: a logit of each head that adds to the softmax's denominator and has no value.
+
+    Returns:
+        ``[T_q, H, D]``; with ``return_attn_probs`` also the natural log-sum-exp, fp32 ``[H, T_q]``, and None.
+
+    Raises:
+        UsageError: an argument asks for what is not computed.
+        InputMismatchError: tensors that do not fit each other.
+        NotDifferentiableError: gradients are required.
+    """
+    mask = _mask(causal, window_size)
+    options: dict[str, Any] = {"scale": softmax_scale, "softcap": softcap or None, "sinks": s_aux, **mask._asdict()}
+    if block_table is None:
+        _refuse(dropout_p=dropout_p, alibi_slopes=alibi_slopes)
+        out, lse = attention_varlen(
+            *(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k), return_lse=True, **options
+        )
+    else:
+        _refuse(dropout_p=dropout_p)
+        lengths = cu_seqlens_k.diff()
+        out, lse = paged_prefill(
+            *(q, k, v, block_table, lengths, cu_seqlens_q), return_lse=True, alibi_slopes=alibi_slopes, **options
+        )
+    return (out, lse.T, None) if return_attn_probs else out
+
+
+def flash_attn_with_kvcache(
+    q: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    k: torch.Tensor | None = None,
+    v: torch.Tensor | None = None,
+    rotary_cos: torch.Tensor | None = None,
+    rotary_sin: torch.Tensor | None = None,
+    cache_seqlens: torch.Tensor | int | None = None,
+    cache_batch_idx: torch.Tensor | None = None,
+    cache_leftpad: torch.Tensor | None = None,
+    block_table: torch.Tensor | None = None,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (ALL_KEYS, ALL_KEYS),
+    softcap: float = 0.0,
+    rotary_interleaved: bool = True,
+    alibi_slopes: torch.Tensor | None = None,
+    num_splits: int = 0,
+    return_softmax_lse: bool = False,
+    *,
+    s_aux: torch.Tensor | None = None,
+) -> Any:
+    """Append new keys and values to a cache where some are given, then attend of ``q [B, S_q, H, D]`` over the cache.
+
+    Nothing on the GPU is read by the host: a CUDA graph may hold the call.
+
+    Args:
+        k_cache, v_cache: ``[B_cache, S, H_kv, D]``, or ``[pages, page_size, H_kv, D]`` with a ``block_table``.
+        k, v: ``[B, S_new, H_kv, D]``, which are written behind the first ``cache_seqlens`` keys of each sequence.
+        cache_seqlens: int32 ``[B]``, or one for all: keys of each sequence in the cache, new ones not counted; all of a
+            contiguous cache's by default.
+        cache_batch_idx: int32 ``[B]``: the row of a contiguous cache that is each sequence's; its own place by default.
+        block_table: int32 ``[B, max_pages]``.
+        window_size: keys that a query sees before and after its own, -1 for all: equally many, or none after.
+        s_aux: ``[H]``: a logit of each head that adds to the softmax's denominator and has no value.
+
+    Returns:
+        ``[B, S_q, H, D]``; with ``return_softmax_lse`` also the natural log-sum-exp, fp32 ``[B, H, S_q]``.
+
+    Raises:
+        UsageError: an argument asks for what is not computed.
+        InputMismatchError: tensors that do not fit each other.
+        NotDifferentiableError: gradients are required.
+    """
+    _refuse(rotary_cos=rotary_cos, rotary_sin=rotary_sin, cache_leftpad=cache_leftpad)
+    batch, queries = q.shape[:2]
+    mask = _mask(causal, window_size, queries)
+    pages = _pages(k_cache, v_cache, block_table, cache_batch_idx, batch)
+    lengths = _lengths(cache_seqlens, k_cache, block_table, batch)
+    if k is not None and v is not None:
+        append_kv(k.flatten(0, 1), v.flatten(0, 1), pages.k_cache, pages.v_cache, _slots(pages, lengths, k.shape[1]))
+        lengths = lengths + k.shape[1]
+    elif k is not None or v is not None:
+        raise UsageError(f"{'v' if v is None else 'k'}=None beside new {'keys' if v is None else 'values'}; give both")
+    options: dict[str, Any] = {"scale": softmax_scale, "softcap": softcap or None, "sinks": s_aux}
+    options |= {"alibi_slopes": alibi_slopes, "window": mask.window}
+    if mask.causal and queries <= DECODED:
+        out, lse = paged_decode(q, *pages, lengths, return_lse=True, **options)
+    else:
+        offsets = torch.arange(0, (batch + 1) * queries, queries, dtype=torch.int32, device=q.device)
+        packed = q.flatten(0, 1)
+        out, lse = paged_prefill(packed, *pages, lengths, offsets, causal=mask.causal, return_lse=True, **options)
+        out, lse = out.unflatten(0, (batch, queries)), lse.unflatten(0, (batch, queries))
+    return (out, lse.transpose(1, 2)) if return_softmax_lse else out
+
+
+def _refuse(**given: object) -> None:
+    for name, value in given.items():
+        is_tensor = isinstance(value, torch.Tensor)
+        if value is not None and (is_tensor or value != 0.0):
+            shown = "a tensor" if is_tensor else repr(value)
+            raise UsageError(f"{name}={shown} is not computed by autotune; leave it out")
+
+
+def _mask(causal: bool, window_size: tuple[int, int], queries: int = 2) -> _Mask:
+    """Read a window: ours of W holds the keys closer than W positions. A single query is the last: none come after."""
+    before, after = window_size
+    if causal or queries == 1 or after == 0:
+        return _Mask(True, None if before == ALL_KEYS else before + 1)
+    if before != after:
+        raise UsageError(f"window_size={window_size!r} is not computed; expected as many keys after a query as before")
+    return _Mask(False, None if before == ALL_KEYS else before + 1)
+
+
+def _pages(
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    block_table: torch.Tensor | None,
+    cache_batch_idx: torch.Tensor | None,
+    batch: int,
+) -> _Pages:
+    """Return a cache as pages; the rows of a contiguous one are cut, without a copy."""
+    if block_table is not None:
+        _refuse(cache_batch_idx=cache_batch_idx)
+        return _Pages(k_cache, v_cache, block_table)
+    length, device = k_cache.shape[1], k_cache.device
+    page_size = next((each for each in PAGES if length % each == 0), 0)
+    page_size = page_size or max(each for each in range(1, MAX_PAGE + 1) if length % each == 0)
+    count = length // page_size
+    k_pages, v_pages = (_cut(name, each, page_size) for name, each in (("k_cache", k_cache), ("v_cache", v_cache)))
+    rows = torch.arange(batch, device=device) if cache_batch_idx is None else cache_batch_idx.long()
+    table = rows[:, None] * count + torch.arange(count, device=device)
+    return _Pages(k_pages, v_pages, table.to(torch.int32))
+
+
+def _cut(name: str, cache: torch.Tensor, page_size: int) -> torch.Tensor:
+    try:
+        return cache.unflatten(1, (-1, page_size)).view(-1, page_size, *cache.shape[2:])
+    except RuntimeError:
+        expected = "expected rows one after another, as a contiguous cache has them, or a block_table"
+        raise InputMismatchError(
+            f"{name} has strides {cache.stride()} for sizes {tuple(cache.shape)}; {expected}"
+        ) from None
+
+
+def _lengths(
+    given: torch.Tensor | int | None, k_cache: torch.Tensor, block_table: torch.Tensor | None, batch: int
+) -> torch.Tensor:
+    if isinstance(given, torch.Tensor):
+        return given
+    if given is None:
+        if block_table is not None:
+            raise UsageError("cache_seqlens=None beside a block_table; expected the keys of each sequence")
+        given = k_cache.shape[1]
+    return torch.full((batch,), given, dtype=torch.int32, device=k_cache.device)
+
+
+def _slots(pages: _Pages, lengths: torch.Tensor, count: int) -> torch.Tensor:
+    """Return the slots of so many new tokens of each sequence, behind those that it has."""
+    page_size = pages.k_cache.shape[1]
+    places = lengths[:, None].long() + torch.arange(count, device=lengths.device)
+    numbers = pages.table.long().gather(1, places // page_size)
+    return (numbers * page_size + places % page_size).flatten()

@@ -1,0 +1,104 @@
+"""The functions of flash-attn's names compute what its documentation says, and refuse by name what they do not."""
+
+import inspect
+from typing import Any, Final
+
+import pytest
+import torch
+
+from autotune.errors import InputMismatchError, UsageError
+from autotune.integrations import flash_attn
+from tests.contract.interpreting import interpret
+from tests.integrations import flash_attn_cases
+
+SINKS: Final = torch.tensor([0.5, -1.0, 2.0, 0.0])
+MASKS: Final[tuple[dict[str, Any], ...]] = (
+    {},
+    {"causal": True},
+    {"causal": True, "window_size": (6, 0)},
+    {"causal": True, "window_size": (6, 3)},  # what a causal mask hides, a window does not show
+    {"window_size": (6, 6)},
+    {"window_size": (-1, 0)},
+    {"window_size": (6, 0), "softcap": 2.0},
+    {"causal": True, "s_aux": SINKS, "softmax_scale": 0.3},
+)
+
+
+@pytest.mark.parametrize("mask", MASKS, ids=str)
+@pytest.mark.parametrize(("queries", "keys"), [(21, 21), (9, 33)])
+def test_dense_calls(queries: int, keys: int, mask: dict[str, Any]) -> None:
+    assert interpret(flash_attn_cases.dense_failure, queries, keys, **mask) is None
+
+
+@pytest.mark.parametrize("mask", MASKS, ids=str)
+def test_packed_calls(mask: dict[str, Any]) -> None:
+    assert interpret(flash_attn_cases.varlen_failure, **mask) is None
+
+
+@pytest.mark.parametrize("mask", [*MASKS[:4], {"causal": True, "alibi_slopes": SINKS.abs()}], ids=str)
+def test_packed_calls_over_pages(mask: dict[str, Any]) -> None:
+    if not mask.get("causal") and mask.get("window_size"):
+        pytest.skip("a window both ways over pages is not computed")
+    assert interpret(flash_attn_cases.varlen_failure, paged=True, **mask) is None
+
+
+@pytest.mark.parametrize("paged", [False, True])
+@pytest.mark.parametrize(("queries", "new"), [(1, 1), (1, 0), (4, 4), (12, 12), (12, 0)])
+@pytest.mark.parametrize("mask", [MASKS[0], MASKS[1], MASKS[2], MASKS[7]], ids=str)
+def test_calls_over_a_cache(queries: int, new: int, paged: bool, mask: dict[str, Any]) -> None:
+    assert interpret(flash_attn_cases.cache_failure, queries, new, paged=paged, **mask) is None
+
+
+def test_rows_of_a_cache_are_chosen() -> None:
+    assert interpret(flash_attn_cases.cache_failure, 1, 1, paged=False, rows=[3, 0, 2], causal=True) is None
+
+
+def call(name: str, **given: Any) -> Any:
+    q, cache = torch.zeros(1, 4, 4, 16), torch.zeros(1, 32, 2, 16)
+    if name == "flash_attn_varlen_func":
+        ends, keys = torch.tensor([0, 4], dtype=torch.int32), torch.tensor([0, 32], dtype=torch.int32)
+        return flash_attn.flash_attn_varlen_func(q[0], cache[0], cache[0], ends, keys, 4, 32, **given)
+    return getattr(flash_attn, name)(q, cache, cache, **given)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "expected"),
+    [
+        ("flash_attn_func", {"dropout_p": 0.1}, r"dropout_p=0.1 is not computed"),
+        ("flash_attn_func", {"alibi_slopes": torch.ones(4)}, r"alibi_slopes=a tensor is not computed"),
+        ("flash_attn_func", {"window_size": (3, 5)}, r"window_size=\(3, 5\) .*expected as many keys after a query as"),
+        ("flash_attn_varlen_func", {"dropout_p": 0.5}, r"dropout_p=0.5 is not computed"),
+        ("flash_attn_varlen_func", {"alibi_slopes": torch.ones(4)}, r"alibi_slopes=a tensor is not computed"),
+        ("flash_attn_with_kvcache", {"rotary_cos": torch.ones(4, 8)}, r"rotary_cos=a tensor is not computed"),
+        ("flash_attn_with_kvcache", {"cache_leftpad": torch.ones(1)}, r"cache_leftpad=a tensor is not computed"),
+        ("flash_attn_with_kvcache", {"k": torch.ones(1, 4, 2, 16)}, r"v=None beside new keys; give both"),
+        ("flash_attn_with_kvcache", {"block_table": torch.zeros(1, 1)}, r"cache_seqlens=None beside a block_table"),
+    ],
+)
+def test_what_is_not_computed_is_refused_by_name(name: str, given: dict[str, Any], expected: str) -> None:
+    with pytest.raises(UsageError, match=expected):
+        call(name, **given)
+
+
+def test_a_cache_that_cannot_be_cut_is_refused() -> None:
+    cache = torch.zeros(3, 600, 2, 16)[:, :512]
+    with pytest.raises(InputMismatchError, match=r"k_cache has strides .*or a block_table"):
+        flash_attn.flash_attn_with_kvcache(torch.zeros(3, 1, 4, 16), cache, cache)
+
+
+# As its documentation lists them (v2.8.3), so that calls by place mean the same.
+NAMES: Final = {
+    "flash_attn_func": "q k v dropout_p softmax_scale causal window_size softcap alibi_slopes "
+    "deterministic return_attn_probs",
+    "flash_attn_varlen_func": "q k v cu_seqlens_q cu_seqlens_k max_seqlen_q max_seqlen_k dropout_p softmax_scale "
+    "causal window_size softcap alibi_slopes deterministic return_attn_probs block_table",
+    "flash_attn_with_kvcache": "q k_cache v_cache k v rotary_cos rotary_sin cache_seqlens cache_batch_idx "
+    "cache_leftpad block_table softmax_scale causal window_size softcap rotary_interleaved alibi_slopes num_splits "
+    "return_softmax_lse",
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_arguments_stand_where_they_do_in_flash_attn(name: str) -> None:
+    parameters = inspect.signature(getattr(flash_attn, name)).parameters.values()
+    assert [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD] == NAMES[name].split()
