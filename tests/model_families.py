@@ -17,30 +17,30 @@ FULL: Final = {"causal": False}
 
 def dense(heads: int, kv_heads: int, width: int, width_v: int | None = None, **fields: Any) -> AttentionShape:
     """Prompts, and what is no decoder's."""
-    sizes = {"batch": 1, "seq_q": 256, "causal": True}
+    sizes = {"batch": 1, "seq_q": 50, "causal": True}
     return AttentionShape(heads=heads, kv_heads=kv_heads, head_dim=width, head_dim_v=width_v or width, **sizes | fields)
 
 
 def packed(heads: int, width: int, kv_heads: int | None = None, **fields: Any) -> VarlenShape:
     """Images, padded batches, and sequences one after another."""
-    sizes = {"batch": 4, "max_seq_q": 256, "mean_seq_q": 100, "causal": False}
+    sizes = {"batch": 3, "max_seq_q": 60, "mean_seq_q": 30, "causal": False}
     return VarlenShape(heads=heads, kv_heads=kv_heads or heads, head_dim=width, **sizes | fields)
 
 
 def decode(heads: int, kv_heads: int, width: int, width_v: int | None = None, **fields: Any) -> PagedShape:
-    sizes = {"batch": 2, "max_context": 256, "head_dim_v": width_v or width}
+    sizes = {"batch": 2, "max_context": 90, "head_dim_v": width_v or width}
     return PagedShape(heads=heads, kv_heads=kv_heads, head_dim=width, **sizes | fields)
 
 
 def latent(heads: int, width: int = 576, **fields: Any) -> PagedShape:
     """A decode step over latents; a page of one token is a key that an index has chosen."""
-    return PagedShape(heads=heads, kv_heads=1, head_dim=width, **{"batch": 2, "max_context": 256} | fields)
+    return PagedShape(heads=heads, kv_heads=1, head_dim=width, **{"batch": 2, "max_context": 90} | fields)
 
 
 def decoder(heads: int, kv_heads: int, width: int, width_v: int | None = None, **fields: Any) -> tuple[Shape, ...]:
     """Prompts, decode steps and chunks between: the attention of a decoder's layer."""
     sizes = (heads, kv_heads, width, width_v)
-    return dense(*sizes, **fields), decode(*sizes, **fields), decode(*sizes, seq_q=64, **fields)
+    return dense(*sizes, **fields), decode(*sizes, **fields), decode(*sizes, seq_q=20, **fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +68,8 @@ FAMILIES: Final = (
         "Llama 4",
         "chunks of 8,192 tokens in three layers of four, towers of 88",
         (*decoder(40, 8, 128), dense(40, 8, 128, attn_mask="boolean"), packed(16, 88)),
-        lacks="",
     ),
-    Family("Mistral, Mixtral, Ministral", "windows of 4,096", decoder(32, 8, 128, window=96)),
+    Family("Mistral, Mixtral, Ministral", "windows of 4,096", decoder(32, 8, 128, window=24)),
     Family(
         "Mistral Small 4, Large 4",
         "latents of 320 and 576; indices of Large 4",
@@ -84,36 +83,49 @@ FAMILIES: Final = (
     Family(
         "Gemma 2, VaultGemma",
         "softcap, windows in every other layer",
-        (*decoder(8, 4, 256, softcap=True), *decoder(8, 4, 256, softcap=True, window=96)),
+        (*decoder(8, 4, 256, softcap=True), *decoder(8, 4, 256, softcap=True, window=24)),
     ),
     Family(
         "Gemma 3, 3n",
         "windows in five layers of six, image blocks that see both ways",
-        (*decoder(8, 4, 256), *decoder(8, 4, 256, window=96), dense(8, 4, 256, attn_mask="boolean", **FULL)),
+        (
+            *decoder(8, 4, 256),
+            *decoder(8, 4, 256, window=24),
+            dense(8, 4, 256, kv_ends=True),
+            dense(8, 4, 256, window=24, kv_ends=True),
+        ),
     ),
     Family(
         "Gemma 4",
         "heads of 512 in global layers, image blocks",
-        (*decoder(8, 4, 256, window=96), dense(8, 4, 512), decode(8, 4, 512), decode(8, 4, 512, seq_q=64)),
+        (
+            *decoder(8, 4, 256, window=24),
+            decode(8, 4, 512),
+            decode(8, 4, 512, seq_q=20),
+            dense(8, 4, 256, kv_ends=True),
+        ),
+        lacks="prompts of heads of 512 without a cache; `paged_prefill` computes them over pages",
     ),
     Family(
         "EmbeddingGemma 1, 2",
         "windows both ways, padding",
-        (dense(3, 1, 256, window=96, **FULL), packed(3, 256, 1, window=96), dense(3, 1, 512, **FULL)),
+        (dense(3, 1, 256, window=24, **FULL), packed(3, 256, 1, window=24), packed(3, 256, 1)),
+        lacks="heads of 512 (version 2's global layers) without a cache",
     ),
     Family(
         "gpt-oss",
         "sinks, windows of 128 in every other layer",
-        (*decoder(64, 8, 64, sinks=True), *decoder(64, 8, 64, sinks=True, window=96)),
+        (*decoder(64, 8, 64, sinks=True), *decoder(64, 8, 64, sinks=True, window=24)),
     ),
-    Family("OpenAI's privacy filter", "sinks, windows both ways", (packed(14, 64, 2, window=96, sinks=True),)),
+    Family("OpenAI's privacy filter", "sinks, windows both ways", (packed(14, 64, 2, window=24, sinks=True),)),
     Family("DeepSeek V2, V3, R1; Kimi K2", "latents of 576", (dense(128, 128, 192, 128), latent(128), latent(64))),
     Family("DeepSeek V3.2", "latents, indices", (dense(128, 128, 192, 128), latent(128, page_size=1))),
     Family(
         "DeepSeek V4",
         "heads of 512, keys that are values, windows of 128, sinks; compressed keys that an index chooses",
-        (dense(64, 1, 512, window=96, sinks=True), decode(64, 1, 512, window=96, sinks=True)),
-        lacks="one softmax over the window and the chosen compressed keys: two calls and `merge_attention` instead",
+        (decode(64, 1, 512, window=24, sinks=True), decode(64, 1, 512, window=24, sinks=True, seq_q=20)),
+        lacks="prompts of heads of 512 without a cache; one softmax over the window and the chosen compressed keys, "
+        "which `merge_attention` makes of two",
     ),
     Family("GLM 4, 4.5, 4.6", "causal, groups of 12 and 16", (*decoder(32, 2, 128), *decoder(96, 8, 128))),
     Family("GLM 4.7-Flash, 5", "latents of 576, indices", (dense(20, 20, 256), latent(20), latent(64, page_size=1))),
@@ -121,17 +133,17 @@ FAMILIES: Final = (
     Family(
         "Phi 3, 4, MoE",
         "heads of 96 with windows of 2,047",
-        (*decoder(32, 32, 96, window=96), *decoder(40, 10, 128)),
+        (*decoder(32, 32, 96, window=24), *decoder(40, 10, 128)),
     ),
     Family(
         "OLMo 2, 3",
         "windows of 4,096 in three layers of four",
-        (*decoder(32, 32, 128), *decoder(32, 32, 128, window=96)),
+        (*decoder(32, 32, 128), *decoder(32, 32, 128, window=24)),
     ),
     Family(
         "Granite 3, 4, SWA",
         "a scale of its own; windows of 128 with sinks",
-        (*decoder(32, 8, 128), *decoder(20, 4, 128, window=96, sinks=True)),
+        (*decoder(32, 8, 128), *decoder(20, 4, 128, window=24, sinks=True)),
     ),
     Family("Kimi Linear", "latents of 576 in one layer of four", (dense(32, 32, 192, 128), latent(32))),
     Family(
@@ -141,18 +153,18 @@ FAMILIES: Final = (
     ),
     Family("Nemotron, Nemotron-H", "causal", (*decoder(48, 8, 128), *decoder(32, 8, 128))),
     Family(
-        "Cohere 2", "windows of 4,096 in three layers of four", (*decoder(64, 8, 128), *decoder(64, 8, 128, window=96))
+        "Cohere 2", "windows of 4,096 in three layers of four", (*decoder(64, 8, 128), *decoder(64, 8, 128, window=24))
     ),
     Family(
         "EXAONE 4, SmolLM 3, Seed-OSS, Apertus, Solar, Ernie 4.5, Arcee, AFMoE",
         "causal, windows in some",
-        (*decoder(16, 4, 128, window=96), *decoder(80, 8, 128)),
+        (*decoder(16, 4, 128, window=24), *decoder(80, 8, 128)),
     ),
     Family("HY V4", "latents, indices, sinks", (dense(64, 64, 256, sinks=True), latent(64, sinks=True, page_size=1))),
     Family(
         "MiMo-V2-Flash",
         "keys of 192 and values of 128, windows of 128 with sinks",
-        (*decoder(64, 4, 192, 128), *decoder(64, 4, 192, 128, window=96, sinks=True)),
+        (*decoder(64, 4, 192, 128), *decoder(64, 4, 192, 128, window=24, sinks=True)),
     ),
     Family(
         "Step 3.5, LongCat, Ling 2.5, MiniCPM 3",
@@ -168,8 +180,8 @@ FAMILIES: Final = (
         "Muse, Laguna, Flint, Inkling",
         "windows of 512 and 2,048, sinks, a bias by relative position",
         (
-            *decoder(128, 16, 64, window=96),
-            *decoder(32, 4, 128, window=96, sinks=True),
+            *decoder(128, 16, 64, window=24),
+            *decoder(32, 4, 128, window=24, sinks=True),
             dense(64, 8, 128, attn_mask="additive"),
         ),
         lacks="Inkling's bias in decode steps: paged attention adds none",
@@ -179,7 +191,7 @@ FAMILIES: Final = (
         "both ways, padding",
         (dense(12, 12, 64, **FULL), packed(12, 64)),
     ),
-    Family("ModernBERT", "windows both ways in 14 layers of 22, padding", (packed(12, 64), packed(12, 64, window=65))),
+    Family("ModernBERT", "windows both ways in 14 layers of 22, padding", (packed(12, 64), packed(12, 64, window=17))),
     Family(
         "T5, mT5, UMT5, FLAN",
         "a bias by relative position, a scale of 1, cross attention",
@@ -192,7 +204,7 @@ FAMILIES: Final = (
     Family(
         "Whisper, Voxtral",
         "1,500 frames, cross attention",
-        (dense(20, 20, 64, **FULL), dense(20, 20, 64, seq_q=8, seq_kv=256, **FULL), dense(20, 20, 64)),
+        (dense(20, 20, 64, **FULL), dense(20, 20, 64, seq_q=8, seq_kv=70, **FULL), dense(20, 20, 64)),
     ),
     Family(
         "CLIP, SigLIP, ViT, DINO, SAM",

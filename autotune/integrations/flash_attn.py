@@ -235,7 +235,7 @@ def _pages(
 
 def _cut(name: str, cache: torch.Tensor, page_size: int) -> torch.Tensor:
     try:
-        return cache.unflatten(1, (-1, page_size)).view(-1, page_size, *cache.shape[2:])
+        return cache.view(-1, page_size, *cache.shape[2:])
     except RuntimeError:
         expected = "expected rows one after another, as a contiguous cache has them, or a block_table"
         raise InputMismatchError(

@@ -164,10 +164,6 @@ def _classes(operation: str) -> Iterator[Class]:
     for layer in _layers():
         values = layer.shape(get_operation(operation).shape_class, **usual[0]).as_dict()
         named = tuple(name for name in FEATURES if values.get(name))
-        if (
-            operation == DENSE and "sinks" in named
-        ):  # of an implementation of its own, which the others are not raced with
-            continue
         if layer.has_cache and named and not (is_dense and named == ("window",)):
             featured.setdefault(((layer.head_dim, layer.head_dim_v), named), []).append(layer)
     for (_, named), layers in featured.items():

@@ -133,7 +133,9 @@ def cache_failure(queries: int, new: int, *, paged: bool, rows: list[int] | None
         given = {"block_table": torch.arange(12, dtype=torch.int32).reshape(4, 3)[:batch]}
     if new:
         given |= {"k": fresh[0], "v": fresh[1]}
-    out, lse = flash_attn_with_kvcache(q, *caches, cache_seqlens=held, return_softmax_lse=True, **given, **options)
+    out, lse = flash_attn_with_kvcache(
+        q, caches[0], caches[1], cache_seqlens=held, return_softmax_lse=True, **given, **options
+    )
     ends = [int(held[b]) + new for b in range(batch)]
     true = [
         expected(q[b], filled[0][row, : ends[b]], filled[1][row, : ends[b]], **options) for b, row in enumerate(places)

@@ -1,6 +1,5 @@
 """The function that diffusers dispatches a layer's attention to: each argument is computed, or refused by name."""
 
-import inspect
 from typing import Any, Final
 
 import torch
@@ -9,7 +8,6 @@ from autotune.errors import InputMismatchError, UnsupportedCallError
 from autotune.functional import attention
 
 ADVICE: Final = "choose another backend for this model, such as 'native'"
-TAKES_MASKS: Final = "attn_mask" in inspect.signature(attention).parameters
 
 
 def dispatched_attention(
@@ -36,7 +34,7 @@ def dispatched_attention(
         NotDifferentiableError: gradients are required.
         UnsupportedCallError: an argument that is not computed; the message names it.
     """
-    mask = {} if attn_mask is None else {"attn_mask": _mask_over(attn_mask, query, key)}
+    mask = None if attn_mask is None else _mask_over(attn_mask, query, key)
     if dropout_p:
         raise UnsupportedCallError(f"dropout_p={dropout_p} is not computed; expected 0.0, as after model.eval()")
     if _parallel_config is not None:
@@ -52,18 +50,15 @@ def dispatched_attention(
         raise InputMismatchError(
             f"query has {query.shape[2]} heads and key {key.shape[2]}; expected as many, or enable_gqa=True"
         )
-    compute: Any = attention
-    found: torch.Tensor | tuple[torch.Tensor, torch.Tensor]
-    found = compute(query, key, value, causal=is_causal, scale=scale, return_lse=return_lse, **mask)
-    return found
+    return attention(query, key, value, attn_mask=mask, causal=is_causal, scale=scale, return_lse=return_lse)
 
 
 def _mask_over(mask: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
     """Return a mask as ``[B or 1, H or 1, S_q or 1, S_kv]``; of two dimensions it is of keys ``[B, S_kv]`` first, as
     the backend "native" has it, or ``[S_q, S_kv]``."""
-    if TAKES_MASKS and mask.ndim == 4:
+    if mask.ndim == 4:
         return mask
-    if TAKES_MASKS and mask.ndim == 2 and mask.shape[1] == key.shape[1]:
+    if mask.ndim == 2 and mask.shape[1] == key.shape[1]:
         if mask.shape[0] == query.shape[0]:
             return mask[:, None, None]
         if mask.shape[0] == query.shape[1]:

@@ -1,12 +1,10 @@
 """What of vLLM's attention is computed: caches, widths and kinds of layers; the rest is refused with a reason."""
 
-import inspect
 from typing import Final
 
 import torch
 
 from autotune.errors import InvalidShapeError, UnsupportedCallError
-from autotune.paged import paged_prefill
 from autotune.shape import PagedShape
 
 DTYPES: Final = (torch.float16, torch.bfloat16, torch.float32)
@@ -16,8 +14,7 @@ QUANTIZED: Final = {
     "fp8_e5m2": torch.float8_e5m2,
 }
 PLAIN: Final = {"float16": torch.float16, "bfloat16": torch.bfloat16}
-# A server prefills before it decodes: quantized caches are offered once prefill reads them, too.
-CACHES: Final = ("auto", *PLAIN, *(QUANTIZED if "k_scale" in inspect.signature(paged_prefill).parameters else ()))
+CACHES: Final = ("auto", *PLAIN, *QUANTIZED)
 BLOCK_SIZES: Final = (16, 32, 64, 128, 256, 512, 1024)  # of the kernels: vLLM cuts longer blocks into these
 FIRST_CAPABILITY: Final = (8, 0)
 FIRST_WITH_E4M3: Final = (8, 9)
@@ -29,8 +26,8 @@ def quantized_type(kv_cache_dtype: str) -> torch.dtype | None:
     Raises:
         UnsupportedCallError: no kernel reads such a cache.
     """
-    if kv_cache_dtype not in ("auto", *PLAIN, *QUANTIZED):
-        allowed = ", ".join(("auto", *PLAIN, *QUANTIZED))
+    if kv_cache_dtype not in CACHES:
+        allowed = ", ".join(CACHES)
         raise UnsupportedCallError(f"kv_cache_dtype={kv_cache_dtype!r} is not computed; expected one of {allowed}")
     return QUANTIZED.get(kv_cache_dtype)
 

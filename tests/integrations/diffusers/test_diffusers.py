@@ -16,7 +16,7 @@ from diffusers.models.attention_dispatch import (
 
 from autotune.errors import InputMismatchError, MissingDependencyError, NotDifferentiableError, UnsupportedCallError
 from autotune.integrations.diffusers import NAME, register
-from autotune.integrations.diffusers.dispatched import TAKES_MASKS, dispatched_attention
+from autotune.integrations.diffusers.dispatched import dispatched_attention
 from tests.contract.interpreting import interpret
 from tests.integrations.diffusers.tiny_transformers import MODELS, model_failure
 
@@ -89,15 +89,13 @@ def mask_failure(sizes: tuple[int, ...], kind: str) -> float:
     return float((found[NAME] - found["native"]).abs().max())
 
 
-@pytest.mark.skipif(not TAKES_MASKS, reason="autotune.attention takes no masks here")
 @pytest.mark.parametrize("kind", ["bool", "added"])
 @pytest.mark.parametrize("sizes", [(2, 7), (5, 7), (2, 1, 1, 7), (1, 1, 5, 7), (2, 2, 5, 7)], ids=str)
 def test_attention_under_a_mask_is_that_of_torch(sizes: tuple[int, ...], kind: str) -> None:
     assert interpret(mask_failure, sizes, kind) < 1e-5
 
 
-@pytest.mark.skipif(TAKES_MASKS, reason="autotune.attention takes masks here")
-@pytest.mark.parametrize("sizes", [(1, 4), (1, 1, 1, 4)])
+@pytest.mark.parametrize("sizes", [(4,), (1, 4, 4), (3, 4)])
 def test_masks_are_refused_by_name(sizes: tuple[int, ...]) -> None:
     with attention_backend(NAME), pytest.raises(UnsupportedCallError, match=r"attn_mask is .* and not computed"):
         dispatch_attention_fn(*tensors(), attn_mask=torch.zeros(sizes))

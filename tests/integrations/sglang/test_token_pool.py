@@ -1,6 +1,5 @@
 """A layer's output over SGLang's pool is attention in fp64; what is not computed is refused by name."""
 
-import inspect
 import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -12,7 +11,6 @@ import torch
 from autotune.errors import MissingDependencyError, UnsupportedCallError
 from autotune.integrations.sglang import register
 from autotune.integrations.sglang.token_pool import TokenPoolAttention
-from autotune.paged import paged_prefill
 from tests.contract.interpreting import interpret
 from tests.integrations.sglang.pool_batches import (
     BATCHES,
@@ -34,7 +32,7 @@ def interpreted_cases() -> Iterator[PoolCase]:
     yield PoolCase(batch="decode", graph=True)
     yield from (PoolCase(batch=batch, feature=feature) for batch in ("decode", "mixed") for feature in FEATURES)
     yield from (PoolCase(batch=batch, page_size=1, dtype=torch.float16) for batch in ("decode", "extend"))
-    for batch in BATCHES if "k_scale" in inspect.signature(paged_prefill).parameters else ["decode"]:
+    for batch in BATCHES:
         yield PoolCase(batch=batch, dtype=torch.float16, cache=torch.float8_e4m3fn)
 
 

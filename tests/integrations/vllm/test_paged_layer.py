@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from autotune.errors import InputMismatchError, UnsupportedCallError, UsageError
-from autotune.integrations.vllm.limits import CACHES, quantized_type, reason_against
+from autotune.integrations.vllm.limits import quantized_type, reason_against
 from autotune.integrations.vllm.paged_batch import REFUSED, batch_of, mean_context_of
 from autotune.integrations.vllm.paged_layer import PagedLayer
 from tests.contract.interpreting import interpret
@@ -24,7 +24,6 @@ from tests.integrations.vllm.recorded_batches import (
 )
 
 HALF: Final = torch.float16
-READS_BYTES: Final = "fp8" in CACHES  # prefill does; decode always has
 SMALL_FEATURES: Final = sorted(set(FEATURES) - {"window128"})
 
 
@@ -37,8 +36,7 @@ def interpreted_cases() -> Iterator[LayerCase]:
     yield LayerCase(batch="mixed", heads=(5, 1), width=24, dtype=HALF, block_size=32)
     yield LayerCase(batch="decode", heads=(4, 4), width=32, dtype=HALF)
     yield from byte_cases("decode")
-    if READS_BYTES:
-        yield from byte_cases("mixed")
+    yield from byte_cases("mixed")
 
 
 def byte_cases(batch: str) -> Iterator[LayerCase]:
@@ -55,8 +53,6 @@ def gpu_cases() -> Iterator[LayerCase]:
     for batch in LARGE:
         for number, (shape, width) in enumerate(heads):
             for place, (dtype, cache) in enumerate(kinds):
-                if cache != "auto" and not READS_BYTES and "decode" not in batch:
-                    continue
                 for feature in features[(number + place) % 2 :: 2]:  # each with each, in two batches
                     order = list(ORDERS)[(number + place) % len(ORDERS)]
                     yield LayerCase(
