@@ -192,7 +192,8 @@ def describe_model(options: ShapeOptions) -> Wanted:
     problems: tuple[Problem, ...] = ()
     listed: tuple[str, ...] = ()
     for phase, operation in operations.items():
-        part = _describe(operation, options, model, of=f"the {phase} of {model.name}")
+        asked = replace(options, causal=None) if phase == "decode" else options  # a step's query is the last
+        part = _describe(operation, asked, model, of=f"the {phase} of {model.name}")
         problems += part.problems
         listed += tuple(f"{phase:9} {operation.name}: {shape}" for _, shape in part.problems)
         notes += part.notes

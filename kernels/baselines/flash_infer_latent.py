@@ -41,6 +41,8 @@ class FlashInferLatent:
             return reason
         if (shape.head_dim, shape.head_dim_v) != WIDTHS:
             return f"head_dim={shape.head_dim}, head_dim_v={shape.head_dim_v}: {self.name} takes 576/512"
+        if (reason := baseline.missing_full_mask(self.name, shape)) is not None:
+            return reason
         if shape.window is not None:
             return f"window={shape.window}: {self.name} has none"
         return baseline.missing_feature(self.name, shape, "softcap", "sinks", "alibi")

@@ -78,8 +78,7 @@ BAD_PAGED_SHAPES: Final[dict[tuple[str, ...], tuple[str, ...]]] = {
     ("--head-dim", "576", "--kv-heads", "1", "--kv-dtype", "fp8"): ("--kv-dtype='float8_e4m3fn'", "expected bfloat16"),
     ("--seq", "512"): ("--seq='512'", "--seq is for --operation", "flash_attention"),
     ("--seq-kv", "512"): ("--seq-kv=512", "--seq-kv is for --operation", "flash_attention"),
-    ("--causal",): ("--causal is not for paged_decode", "--causal is for --operation", "flash_attention"),
-    ("--no-causal",): ("--no-causal is not for paged_decode", "--no-causal is for --operation", "flash_attention"),
+    ("--no-causal",): ("--causal=False is not supported by paged_decode", "paged_prefill computes it"),
 }
 # Options of caches, which dense attention refuses.
 PAGED_OPTIONS: Final = (

@@ -16,10 +16,10 @@ from autotune.correctness import Verdict
 from autotune.decorated import kernel
 from autotune.decorated.key_shapes import KernelShape
 from autotune.decorated.recorded_call import RecordedCall, record
+from autotune.device import NVIDIA_H200
 from autotune.executor.interpreter import check_interpreted
 from autotune.executor.messages import Interpret, decode, encode, refer_to_problem
 from autotune.trial import Candidate, Status
-from tests.benchmarks.model_grid.fake_gpu import H100
 from tests.outside.decorated_kernels import gather, scale
 
 SIZE: Final = 300
@@ -33,7 +33,7 @@ def searching(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Search], No
     def replace(search: Search) -> None:
         monkeypatch.setattr(tuning, "tune", lambda shapes, **_: search(*shapes))
 
-    monkeypatch.setattr(kernel, "_place_of", lambda values: H100)
+    monkeypatch.setattr(kernel, "_place_of", lambda values: NVIDIA_H200)
     monkeypatch.setattr(platforms, "has_gpu", lambda: True)
     for each in (gather, scale):
         monkeypatch.setattr(each, "fn", _silent(each.fn))

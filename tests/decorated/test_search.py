@@ -253,7 +253,7 @@ def test_the_command_line_takes_a_kernel(run: Callable[..., tuple[int, str, str]
     [
         ("scale", "--kernel='scale' is no reference; expected a kernel under @autotune.tuned"),
         ("tests.outside.decorated_kernels:scal", "(did you mean 'scale'?)"),
-        ("tests.outside.decorated_kernels:other", "; kernels there: "),
+        ("tests.outside.decorated_kernels:nothing_like", "; kernels there: "),
         ("tests.outside.decorated_kernels:by_block", "cannot be imported: 'function' object has no attribute"),
         ("tests.outside.absent:scale", "cannot be imported: No module named 'tests.outside.absent'"),
     ],

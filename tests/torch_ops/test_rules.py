@@ -139,7 +139,7 @@ def test_derivatives_of_functorch_are_refused_by_an_op() -> None:
     q, k, v = dense(9)
 
     def attend(q: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = op_of("attention")(q, k, v, True, *[None] * 6, False)
+        found: torch.Tensor = op_of("attention")(q, k, v, True, *[None] * 6, False, *[None] * 3)
         return found
 
     with pytest.raises(NotDifferentiableError, match="q requires gradients"):
