@@ -66,9 +66,8 @@ def dense_rows(inputs: Any, name: str, sequence: int) -> torch.Tensor:
     pages = inputs.page_table[sequence].long()[place // slots.shape[1]].clamp(min=0)
     bits = slots.view(torch.uint8) if cache.itemsize == 1 else slots  # torch picks no rows of 8-bit floats by index
     rows: torch.Tensor = bits[pages, place % slots.shape[1]].view(cache.dtype)
-    rows = rows.masked_fill(are_absent(inputs, sequence)[:, None, None], 0.0)
     if scale is None:
-        return rows
+        return rows.masked_fill(are_absent(inputs, sequence)[:, None, None], 0.0)
     if scale.ndim == 3:
         scale = (scale if inputs.layout == "NHD" else scale.transpose(1, 2))[pages, place % slots.shape[1]]
     found: torch.Tensor = dequantize(rows, scale, torch.float64)
