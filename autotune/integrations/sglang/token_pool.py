@@ -29,7 +29,7 @@ class PoolBatch:
 
 
 class TokenPoolAttention:
-    """What SGLang calls, given its model runner.
+    """Attention backend of SGLang, made of its model runner.
 
     Raises:
         UnsupportedCallError: a model or a pool that is not computed; the message names it.

@@ -1,4 +1,4 @@
-"""What of vLLM's attention is computed: caches, widths and kinds of layers; the rest is refused with a reason."""
+"""Limits of the vLLM backend: the caches, widths and dtypes that are computed; others are refused with a reason."""
 
 from typing import Final
 

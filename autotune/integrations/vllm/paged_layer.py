@@ -18,7 +18,7 @@ DECODER: Final = "decoder"
 
 
 class PagedLayer:
-    """What vLLM makes of a layer, by position as it does.
+    """Attention of one layer of vLLM, made by position as vLLM does.
 
     Args:
         num_heads, head_size, num_kv_heads: query heads, the width of keys, KV heads; as many as query heads by default.

@@ -25,7 +25,7 @@ from autotune.kernels.tiles.softmax import (
 
 
 class Features(NamedTuple):
-    """What a binary computes, and how it loads; ``per_query``: the operand has a row for each query."""
+    """Features of a binary, and how it loads; ``per_query``: the operand has a row for each query."""
 
     causal: bool
     window: bool

@@ -36,7 +36,7 @@ class LatentWidths(NamedTuple):
 
 
 class LatentFeatures(NamedTuple):
-    """What a binary computes; ``shared``: warp groups share the keys of a tile, see ``multiply_latents``."""
+    """Features of a binary; ``shared``: warp groups share the keys of a tile, see ``multiply_latents``."""
 
     window: bool
     softcap: bool
@@ -51,7 +51,7 @@ class Parts(NamedTuple):
 
 
 class Masking(NamedTuple):
-    """What hides keys: the length of a sequence, the position of each row, its slope of ALiBi, and the window."""
+    """Bounds of visible keys: the length of a sequence, each row's position and slope of ALiBi, and the window."""
 
     length: Any
     positions: Any

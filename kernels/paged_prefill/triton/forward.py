@@ -42,7 +42,7 @@ class Tile(NamedTuple):
 
 
 class Features(NamedTuple):
-    """What a binary computes, and which programs are neighbours: the heads of one page, or the tiles of one head.
+    """Features of a binary, and which programs are neighbours: the heads of one page, or the tiles of one head.
 
     ``token_scales``: keys and values have one scale a slot and head.
     """

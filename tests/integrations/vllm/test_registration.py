@@ -1,4 +1,4 @@
-"""Where vLLM is not there, or another one, registering says so, and the entry point stops no server."""
+"""Registration without vLLM, or with another version: it says so, and the entry point stops no server."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""What the baselines of an operation have in common."""
+"""Rules that all baselines of an operation keep."""
 
 from dataclasses import replace
 
