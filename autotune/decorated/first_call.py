@@ -65,17 +65,21 @@ def has_row(tuned: TunedKernel) -> bool:
 
 @contextmanager
 def hold_call(
-    maker: Maker, shape: KernelShape, named: Mapping[str, Any], grids: tuple[Grid | None, ...]
+    maker: Maker, shape: KernelShape, named: Mapping[str, Any], grids: Callable[[], tuple[Grid | None, ...]]
 ) -> Iterator[None]:
     """Let searches of a shape make arguments like those of a launch, where ``inputs=`` does not say which, and take its
     grids, until the block ends."""
-    call = record({} if maker.is_declared else named)
+    before = maker.calls.get(shape)
+    call = record({}) if before is None else before
     with tempfile.TemporaryDirectory(prefix="autotune-call-") as folder:
-        maker.calls[shape] = replace(hold(call, named, Path(folder) / "whole_numbers.npz"), grids=grids)
+        maker.calls[shape] = replace(hold(call, named, Path(folder) / "whole_numbers.npz"), grids=grids())
         try:
             yield
         finally:
-            maker.calls[shape] = call
+            if before is None:
+                del maker.calls[shape]
+            else:
+                maker.calls[shape] = before
 
 
 def _search(

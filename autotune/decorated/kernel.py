@@ -239,7 +239,7 @@ class DecoratedKernel:
         watch_compiles(self.__module__)
         if self.mode == "first_call" and not has_row(tuned):
             source = self.implementation.source_hash
-            grids = evaluate(grid, self.fn, {**self.signature.defaults, **named}, self._configs)
+            grids = partial(evaluate, grid, self.fn, {**self.signature.defaults, **named}, self._configs)
             holding = partial(hold_call, self.maker, shape, named, grids)
             return search_once(self.operation, shape, place, source, budget=self.budget, pick=pick, holding=holding)
         return tuned

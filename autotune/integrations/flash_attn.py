@@ -115,16 +115,15 @@ def flash_attn_varlen_func(
     options: dict[str, Any] = {"scale": softmax_scale, "softcap": softcap or None, "sinks": s_aux, **mask._asdict()}
     if block_table is None:
         _refuse(dropout_p=dropout_p, alibi_slopes=alibi_slopes)
-        out, lse = attention_varlen(
-            *(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k), return_lse=True, **options
+        found = attention_varlen(
+            *(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k), return_lse=return_attn_probs, **options
         )
     else:
         _refuse(dropout_p=dropout_p)
         lengths = cu_seqlens_k.diff()
-        out, lse = paged_prefill(
-            *(q, k, v, block_table, lengths, cu_seqlens_q), return_lse=True, alibi_slopes=alibi_slopes, **options
-        )
-    return (out, lse.T, None) if return_attn_probs else out
+        options |= {"alibi_slopes": alibi_slopes}
+        found = paged_prefill(q, k, v, block_table, lengths, cu_seqlens_q, return_lse=return_attn_probs, **options)
+    return found if isinstance(found, torch.Tensor) else (found[0], found[1].T, None)
 
 
 def flash_attn_with_kvcache(
@@ -185,13 +184,16 @@ def flash_attn_with_kvcache(
     options: dict[str, Any] = {"scale": softmax_scale, "softcap": softcap or None, "sinks": s_aux}
     options |= {"alibi_slopes": alibi_slopes, "window": mask.window}
     if mask.causal and queries <= DECODED:
-        out, lse = paged_decode(q, *pages, lengths, return_lse=True, **options)
+        found = paged_decode(q, *pages, lengths, return_lse=return_softmax_lse, **options)
     else:
         offsets = torch.arange(0, (batch + 1) * queries, queries, dtype=torch.int32, device=q.device)
-        packed = q.flatten(0, 1)
-        out, lse = paged_prefill(packed, *pages, lengths, offsets, causal=mask.causal, return_lse=True, **options)
-        out, lse = out.unflatten(0, (batch, queries)), lse.unflatten(0, (batch, queries))
-    return (out, lse.transpose(1, 2)) if return_softmax_lse else out
+        options |= {"causal": mask.causal, "return_lse": return_softmax_lse}
+        found = paged_prefill(q.flatten(0, 1), *pages, lengths, offsets, **options)
+    if isinstance(found, torch.Tensor):
+        return found.view(batch, queries, *found.shape[-2:])
+    out, lse = found
+    heads = lse.shape[-1]
+    return out.view(batch, queries, heads, -1), lse.view(batch, queries, heads).transpose(1, 2)
 
 
 def _refuse(**given: object) -> None:

@@ -37,8 +37,6 @@ def test_packed_calls(mask: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("mask", [*MASKS[:4], {"causal": True, "alibi_slopes": SINKS.abs()}], ids=str)
 def test_packed_calls_over_pages(mask: dict[str, Any]) -> None:
-    if not mask.get("causal") and mask.get("window_size"):
-        pytest.skip("a window both ways over pages is not computed")
     assert interpret(flash_attn_cases.varlen_failure, paged=True, **mask) is None
 
 
