@@ -88,6 +88,11 @@ def varlen_failure(paged: bool = False, **options: Any) -> str | None:
         q, **given, cu_seqlens_q=offsets, cu_seqlens_k=key_offsets, max_seqlen_q=max(queries),
         max_seqlen_k=max(LENGTHS), return_attn_probs=True, **options,
     )  # fmt: skip
+    alone = flash_attn_varlen_func(
+        q, **given, cu_seqlens_q=offsets, cu_seqlens_k=key_offsets, max_seqlen_q=max(queries),
+        max_seqlen_k=max(LENGTHS), **options,
+    )  # fmt: skip
+    assert torch.equal(alone, out)
     pairs = zip(pairwise(offsets.tolist()), pairwise(key_offsets.tolist()), strict=True)
     true = [
         expected(q[begin:end], k[first_key:last], v[first_key:last], **options)
@@ -136,6 +141,8 @@ def cache_failure(queries: int, new: int, *, paged: bool, rows: list[int] | None
     out, lse = flash_attn_with_kvcache(
         q, caches[0], caches[1], cache_seqlens=held, return_softmax_lse=True, **given, **options
     )
+    alone = flash_attn_with_kvcache(q, caches[0], caches[1], cache_seqlens=held, **given, **options)
+    assert torch.equal(alone, out)
     ends = [int(held[b]) + new for b in range(batch)]
     true = [
         expected(q[b], filled[0][row, : ends[b]], filled[1][row, : ends[b]], **options) for b, row in enumerate(places)
