@@ -95,20 +95,6 @@ class TokenPoolAttention:
     def get_cuda_graph_seq_len_fill_value(self) -> int:
         return 1  # of requests that pad a graph: the pool's token 0 is nobody's
 
-    def forward_decode(
-        self,
-        q: torch.Tensor,
-        k: torch.Tensor | None,
-        v: torch.Tensor | None,
-        layer: Any,
-        forward_batch: Any,
-        save_kv_cache: bool = True,
-        sinks: torch.Tensor | None = None,
-        **others: Any,
-    ) -> torch.Tensor:
-        """Compute one query a request, ``q [B, H * D]``, and return ``[B, H * D_v]``; see ``forward_extend``."""
-        return self._forward(q, k, v, layer, forward_batch, save_kv_cache, sinks, others)
-
     def forward_extend(
         self,
         q: torch.Tensor,
@@ -125,19 +111,6 @@ class TokenPoolAttention:
         Raises:
             UnsupportedCallError: a layer or a keyword that is not computed; the message names it.
         """
-        return self._forward(q, k, v, layer, forward_batch, save_kv_cache, sinks, others)
-
-    def _forward(
-        self,
-        q: torch.Tensor,
-        k: torch.Tensor | None,
-        v: torch.Tensor | None,
-        layer: Any,
-        forward_batch: Any,
-        save_kv_cache: bool,
-        sinks: torch.Tensor | None,
-        others: dict[str, Any],
-    ) -> torch.Tensor:
         _refuse_layer(layer, others)
         batch = self.forward_metadata
         assert batch is not None  # SGLang makes no call of an idle step
@@ -163,6 +136,8 @@ class TokenPoolAttention:
         else:
             paged_prefill(q, k_cache, v_cache, batch.page_table, batch.lengths, batch.offsets, **options)
         return out.view(q.shape[0], -1)
+
+    forward_decode = forward_extend  # one query a request; the step's metadata says which it is
 
     def _width(self, forward_batch: Any) -> int:
         """Return so many pages that the longest request has room: few numbers, since each is a pick of its own."""
