@@ -186,10 +186,20 @@ def relaunches_of(launches: Sequence[PastLaunch], varying: Sequence[int]) -> lis
     return found if launches and len(found) == len(launches) else None
 
 
-def descriptors_of(launch: PastLaunch, arguments: Sequence[Any]) -> Descriptors | None:
-    """Return the descriptors of these arguments of a launch; None where the GPU has none and takes them apart."""
-    metadata = getattr(launch.binary.metadata, "tensordesc_meta", None) or [None] * len(arguments)
-    return None if None in metadata else Descriptors(arguments, metadata)
+class Described(NamedTuple):
+    """Descriptors among the arguments of a launch, None without any, and how many they are."""
+
+    descriptors: Descriptors | None
+    number: int
+
+
+def described_by(launch: PastLaunch, varying: int) -> Described | None:
+    """Return the descriptors among a launch's first arguments; None where the GPU has none and takes them apart."""
+    found = [argument for argument in launch.arguments[:varying] if hasattr(argument, "block_shape")]
+    if not found:
+        return Described(None, 0)
+    metadata = getattr(launch.binary.metadata, "tensordesc_meta", None) or [None] * len(found)
+    return None if None in metadata else Described(Descriptors(found, metadata), len(found))
 
 
 def stream_reader() -> Callable[[int], int]:

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import torch
 
-from autotune.kernels.relaunch import Descriptors, PastLaunch, Relaunch, descriptors_of, relaunch_of, stream_reader
+from autotune.kernels.relaunch import Descriptors, PastLaunch, Relaunch, described_by, relaunch_of, stream_reader
 from autotune.kernels.result_buffers import ResultBuffers
 
 NAMES: Final = ("q", "k", "v", "attn_mask", "sinks", "kv_ends")
@@ -40,8 +40,6 @@ def repeat_of(launches: Sequence[PastLaunch], results: ResultBuffers, device: to
     """Return what repeats a call that has made these launches; None where none can be made again."""
     if len(launches) != 1 or (relaunch := relaunch_of(launches[0], VARYING)) is None:
         return None
-    described = [argument for argument in launches[0].arguments[:VARYING] if hasattr(argument, "block_shape")]
-    descriptors = descriptors_of(launches[0], described) if described else None
-    if described and descriptors is None:
+    if (described := described_by(launches[0], VARYING)) is None:
         return None
-    return RepeatedMasked(relaunch, descriptors, results, device.index)
+    return RepeatedMasked(relaunch, described.descriptors, results, device.index)

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import torch
 
-from autotune.kernels.relaunch import Descriptors, PastLaunch, Relaunch, descriptors_of, relaunches_of, stream_reader
+from autotune.kernels.relaunch import Descriptors, PastLaunch, Relaunch, described_by, relaunches_of, stream_reader
 from autotune.kernels.result_buffers import ResultBuffers
 from autotune.kernels.tiles.partials import Partials
 from autotune.kernels.workspace import Workspace
@@ -54,9 +54,6 @@ def repeat_of(launches: Sequence[PastLaunch], results: ResultBuffers, device: to
     """Return what repeats a call that has made these launches; None where none can be made again."""
     if (relaunches := relaunches_of(launches, VARYING)) is None:
         return None
-    arguments = launches[0].arguments
-    described = [argument for argument in arguments[:PARTIALS] if hasattr(argument, "block_shape")]
-    descriptors = descriptors_of(launches[0], described) if described else None
-    if described and descriptors is None:
+    if (described := described_by(launches[0], PARTIALS)) is None:
         return None
-    return RepeatedShares(arguments[PARTIALS], relaunches, descriptors, results, device.index)
+    return RepeatedShares(launches[0].arguments[PARTIALS], relaunches, described.descriptors, results, device.index)
