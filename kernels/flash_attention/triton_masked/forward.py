@@ -65,7 +65,7 @@ class Blocks(NamedTuple):
 
 
 class ScoreFactors(NamedTuple):
-    """ScoreFactors of the scores, and their cap: with one the scale is over the cap, and without one to base 2."""
+    """Factors of the scores, and their cap: with one the scale is over the cap, and without one to base 2."""
 
     score_scale: Any
     softcap: Any
