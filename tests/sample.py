@@ -1,13 +1,13 @@
 """Rows of flash attention as a search would have left them: winners, and a sweep to replay; and folders to serve."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, cast
 
 import pytest
 
-from autotune import platforms
+from autotune import dispatch, platforms
 from autotune.device import NVIDIA_H200
 from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION
 from autotune.shape import AttentionShape, Shape
@@ -175,3 +175,12 @@ def serve_from(patch: pytest.MonkeyPatch, home: Path, results: Path) -> None:
     tables = (shipped_winners, shipped_sweeps, shipped_grid, shipped_outsiders, all_roots)
     for read in (*tables, shipped_portfolios, shipped_compilations):
         patch.setitem(cast(dict[str, Any], read.__kwdefaults__), "results", results)
+
+
+def serve_untuned(patch: pytest.MonkeyPatch, folder: Path) -> Iterator[None]:
+    """Be on an H200 without tables until the generator goes on, where kernels are picked and checked."""
+    serve_from(patch, folder / "home", folder / "results")
+    patch.setattr(platforms, "current_device", lambda index=0: NVIDIA_H200)
+    dispatch.reload()
+    yield
+    dispatch.reload()

@@ -18,7 +18,6 @@ import torch
 
 from autotune import attention, dispatch, eager_calls, platforms
 from autotune.correctness import error_limit
-from autotune.device import NVIDIA_H200
 from autotune.errors import InputMismatchError, InvalidShapeError, NotDifferentiableError, UnknownNameError
 from tests import sample
 
@@ -128,11 +127,7 @@ def test_numbers_are_those_of_torch(computed: dict[str, list[tuple[float, float]
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """An H200 without tables, where kernels are picked and checked; nothing is launched."""
-    sample.serve_from(monkeypatch, tmp_path / "home", tmp_path / "results")
-    monkeypatch.setattr(platforms, "current_device", lambda index=0: NVIDIA_H200)
-    dispatch.reload()
-    yield
-    dispatch.reload()
+    yield from sample.serve_untuned(monkeypatch, tmp_path)
 
 
 SIZES: Final = (2, 8, 12, 4, 2, 16)

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from autotune import attention, dispatch, get_kernel, platforms
-from autotune.device import NVIDIA_H200
+from autotune import attention, dispatch, get_kernel
 from autotune.errors import InputMismatchError, InvalidShapeError, NotDifferentiableError
 from autotune.shape import AttentionShape
 from tests import sample
@@ -21,11 +20,7 @@ SHAPE = AttentionShape(batch=3, heads=8, kv_heads=2, seq_q=20, seq_kv=40, head_d
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """An H200 without tables; nothing is launched."""
-    sample.serve_from(monkeypatch, tmp_path / "home", tmp_path / "results")
-    monkeypatch.setattr(platforms, "current_device", lambda index=0: NVIDIA_H200)
-    dispatch.reload()
-    yield
-    dispatch.reload()
+    yield from sample.serve_untuned(monkeypatch, tmp_path)
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from autotune import append_kv, attention, dispatch, merge_attention, paged_decode, paged_prefill, platforms
-from autotune.device import NVIDIA_H200
 from autotune.errors import InputMismatchError, InvalidShapeError, MissingDependencyError, UnknownNameError
 from autotune.shape import PagedShape
 from tests import sample
@@ -20,11 +19,7 @@ from tests.kernels.paged_decode.numerics import dense_decode
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """An H200 without tables; nothing is launched."""
-    sample.serve_from(monkeypatch, tmp_path / "home", tmp_path / "results")
-    monkeypatch.setattr(platforms, "current_device", lambda index=0: NVIDIA_H200)
-    dispatch.reload()
-    yield
-    dispatch.reload()
+    yield from sample.serve_untuned(monkeypatch, tmp_path)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from autotune import dispatch, paged_decode, paged_prefill, platforms
+from autotune import dispatch, paged_decode, paged_prefill
 from autotune.device import NVIDIA_H200
 from autotune.dispatch import get_kernel
 from autotune.errors import InputMismatchError, InvalidShapeError, UnknownNameError
@@ -24,11 +24,7 @@ HALF = torch.float16
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """An H200 without tables; nothing is launched."""
-    sample.serve_from(monkeypatch, tmp_path / "home", tmp_path / "results")
-    monkeypatch.setattr(platforms, "current_device", lambda index=0: NVIDIA_H200)
-    dispatch.reload()
-    yield
-    dispatch.reload()
+    yield from sample.serve_untuned(monkeypatch, tmp_path)
 
 
 @pytest.fixture

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from autotune import attention_varlen, dispatch, platforms
-from autotune.device import NVIDIA_H200
+from autotune import attention_varlen, dispatch
 from autotune.errors import InputMismatchError, InvalidShapeError, UnknownNameError
 from autotune.varlen_shape import VarlenShape
 from autotune.workload import operation_for
@@ -21,11 +20,7 @@ HALF = torch.float16
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """An H200 without tables; nothing is launched."""
-    sample.serve_from(monkeypatch, tmp_path / "home", tmp_path / "results")
-    monkeypatch.setattr(platforms, "current_device", lambda index=0: NVIDIA_H200)
-    dispatch.reload()
-    yield
-    dispatch.reload()
+    yield from sample.serve_untuned(monkeypatch, tmp_path)
 
 
 @pytest.fixture
