@@ -33,8 +33,9 @@ def quantized_type(kv_cache_dtype: str) -> torch.dtype | None:
 
 
 def is_head_size(head_size: int) -> bool:
+    """Return True if keys and values of this width are computed; MLA's latents, 320 among them, are not."""
     try:
-        PagedShape(batch=1, heads=1, max_context=1, head_dim=head_size)
+        PagedShape(batch=1, heads=1, max_context=1, head_dim=head_size, head_dim_v=head_size)
     except InvalidShapeError:
         return False
     return True
