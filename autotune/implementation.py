@@ -32,6 +32,10 @@ def _is_deterministic(config: Config) -> bool:
     return True
 
 
+def _is_no_batch_invariant(config: Config) -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Implementation(Generic[ShapeT]):
     """One way to compute an operation, with a space, a table of trials and a study of its own.
@@ -55,6 +59,8 @@ class Implementation(Generic[ShapeT]):
         compiles_ahead: False where only the process that launches it can compile it.
         can_interpret: False where Triton's interpreter cannot run it.
         is_deterministic: False for a config whose runs may differ in their last bits.
+        is_batch_invariant: True for a config with which a sequence's results are the same to the bit whatever else is
+            in the batch.
         export_options: returns a config as the options that a user passes to the library's own function, for the
             export ``flex``; None where there are none.
     """
@@ -72,6 +78,7 @@ class Implementation(Generic[ShapeT]):
     compiles_ahead: bool = True
     can_interpret: bool = True
     is_deterministic: Callable[[Config], bool] = _is_deterministic
+    is_batch_invariant: Callable[[Config], bool] = _is_no_batch_invariant
     export_options: Callable[[Config], Mapping[str, Any]] | None = None
 
     def __post_init__(self) -> None:

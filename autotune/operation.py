@@ -54,6 +54,9 @@ class Operation(Generic[ShapeT]):
         query_counts: returns the queries of each sequence of a batch, for an operation that spreads them unevenly.
         carry: returns what another process must know to make inputs of a shape beside the shape, as text; there it is
             given to ``receive``, unless it is empty.
+        usual_batch: returns the same problem in a batch of a usual size, of sequences of a usual length: the one whose
+            config batch-invariant picks serve to all (``autotune.dispatch.batch_invariance``); None where there are no
+            such picks.
     """
 
     name: str
@@ -66,6 +69,7 @@ class Operation(Generic[ShapeT]):
     query_counts: Callable[[ShapeT], Sequence[int]] | None = None
     carry: Callable[[ShapeT], str] = _carry_nothing
     receive: Callable[[ShapeT, str], None] = _receive_nothing
+    usual_batch: Callable[[ShapeT], ShapeT] | None = None
 
     def __post_init__(self) -> None:
         if self.multiplies_in not in PRODUCTS:

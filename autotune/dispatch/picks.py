@@ -14,6 +14,8 @@ from autotune.dispatch import table_reading
 from autotune.dispatch.among import Among
 from autotune.dispatch.answers import portfolio_of, stored_alternatives
 from autotune.dispatch.arguments import check_arguments, not_a_name
+from autotune.dispatch.batch_invariance import batch_invariant as batch_invariant_of
+from autotune.dispatch.batch_invariance import usual_batch
 from autotune.dispatch.devices import known_or_here, stranger
 from autotune.dispatch.events import Pick, note_pick
 from autotune.dispatch.kernel import TunedKernel
@@ -83,6 +85,7 @@ def get_kernel(
     operation: str | None = None,
     config: Mapping[str, Value] | None = None,
     implementation: str | None = None,
+    batch_invariant: bool = False,
 ) -> TunedKernel:
     """Return the best known kernel for a shape; never measure, compile, lock, write or ask a network.
 
@@ -102,8 +105,9 @@ def get_kernel(
     The user's table wins over the site's, that over those of installed packages, and these over the shipped one, where
     several have a row. Tables are read at the first call and kept until
     ``reload()``, and so are ``AUTOTUNE_CONFIG``, which pins configs for every call as ``config`` does for one
-    (``flash_attention/triton:BLOCK_Q=64,num_warps=4``, several separated by ``;``), and ``AUTOTUNE_DISABLE=1``, which
-    serves defaults without tables.
+    (``flash_attention/triton:BLOCK_Q=64,num_warps=4``, several separated by ``;``), ``AUTOTUNE_DISABLE=1``, which
+    serves defaults without tables, and ``AUTOTUNE_BATCH_INVARIANT=1``, as ``batch_invariant`` for each operation that
+    has it.
 
     Args:
         shape: the problem to compute.
@@ -121,9 +125,12 @@ def get_kernel(
             it. Parameters that it leaves out are those that would be served otherwise.
         implementation: whose config it is, the first of ours by default; alone, serve what would be served among that
             implementation's, on its own rung, and nothing else where the toolchain refuses it.
+        batch_invariant: serve one config for all batches and lengths, on the rung ``pinned``, with which a sequence's
+            results do not depend on what else is in the batch: of ``paged_decode`` and ``paged_prefill``.
 
     Raises:
-        InvalidConfigError: a pinned config that is not of the space, or invalid for the shape on the device.
+        InvalidConfigError: a pinned config that is not of the space, or invalid for the shape on the device, or not
+            batch-invariant where that is asked for.
         NoTunedKernelError: no row of rungs 1 to 3, with ``on_miss="error"``.
         SealedError: the same after ``seal()``, on the GPU here, for a shape that was not picked before.
         MissingDependencyError: no ``device`` is named and there is no GPU.
@@ -140,12 +147,12 @@ def get_kernel(
         raise not_a_name(device)
     place = platforms.current_index() if device is None else device
     is_plain = device is None and operation is None and among == "ours" and config is None and implementation is None
+    is_plain = is_plain and not batch_invariant
     recent = _recent[place] if is_plain else None  # before the era is read, see ``_forget_picks``
     try:
-        if config is None and implementation is None:  # the key of ``pick_for_device``, too
-            kernel = _pick(shape, place, operation, among, _era)
-        else:
-            kernel = _pick(shape, place, operation, among, _era, make_pin(config, implementation, among))
+        pin = None if config is None and implementation is None else make_pin(config, implementation, among)
+        rest = () if pin is None and batch_invariant is False else (pin, batch_invariant)
+        kernel = _pick(shape, place, operation, among, _era, *rest)  # without these the key of ``pick_for_device``, too
     except TypeError:  # an argument that cannot be hashed is neither a shape nor a name
         check_arguments(shape, place, among)
         if operation is not None:
@@ -280,10 +287,16 @@ def _keep(recent: _Recent, shape: Shape, kernel: TunedKernel) -> None:
 
 @lru_cache(maxsize=CACHED_PICKS)
 def _pick(
-    shape: Shape, place: int | str | Device, name: str | None, among: Among, era: int, pin: Pin | None = None
+    shape: Shape,
+    place: int | str | Device,
+    name: str | None,
+    among: Among,
+    era: int,
+    pin: Pin | None = None,
+    batch_invariant: bool = False,
 ) -> TunedKernel:
     """Pick by the tables and the switches, and note the pick."""
-    check_arguments(shape, place, among)
+    check_arguments(shape, place, among, batch_invariant)
     generation = _generation
     operation = operation_for(shape) if name is None else get_operation(name)
     _picked.add(operation.name)  # before its implementations are asked for
@@ -296,18 +309,22 @@ def _pick(
         no_rows += f" knows the device {place}, taken for an {stranger(str(place)).arch}"
         hint = did_you_mean(str(place), switches, generation)
     device = known or stranger(str(place))
+    is_invariant = batch_invariant or (switches.is_batch_invariant and operation.usual_batch is not None)
+    asked = usual_batch(operation, shape) if is_invariant else shape
     pin = pin or switches.pin(operation.name, among)
-    pinned = None if pin is None else pinned_implementation(pin, operation.name, shape, device)
+    pinned = None if pin is None else pinned_implementation(pin, operation.name, asked, device)
     if pinned is not None:
         among = (pinned.name,)
     is_named = isinstance(place, str)
     found = stored_alternatives(
-        operation, shape, device, among, generation, here=not is_named, no_rows=no_rows, hint=hint
+        operation, asked, device, among, generation, here=not is_named, no_rows=no_rows, hint=hint
     )
     if known is None:
         warnings.warn(f"device={place!r}: {found[0].provenance.reason}", RuntimeWarning, stacklevel=4)
     if pin is not None and pinned is not None:
-        found = [serve_pin(pin, pinned, shape, device, found[0])]
+        found = [serve_pin(pin, pinned, asked, device, found[0])]
+    if is_invariant:
+        found = [batch_invariant_of(found, operation.name, asked)]
     kernel = TunedKernel(operation.name, shape, found)
     is_miss = kernel.is_untuned and isinstance(place, int) and not switches.is_disabled
     _note(kernel, device, is_miss)

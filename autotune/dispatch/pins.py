@@ -1,7 +1,7 @@
-"""Pins: a config that a caller or the environment serves in place of what tables know; and the switch of the tables.
+"""Pins: a config that a caller or the environment serves in place of what tables know; and the switches.
 
 ``AUTOTUNE_CONFIG`` is a list of ``OPERATION/IMPLEMENTATION:NAME=VALUE,...``, separated by semicolons;
-``AUTOTUNE_DISABLE`` is 1 to serve defaults alone.
+``AUTOTUNE_DISABLE`` is 1 to serve defaults alone, ``AUTOTUNE_BATCH_INVARIANT`` 1 to serve one config to all batches.
 """
 
 from collections.abc import Mapping
@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from autotune.device import Device
 from autotune.dispatch.among import Among, named
+from autotune.dispatch.batch_invariance import read_batch_invariant
 from autotune.dispatch.kernel import Alternative, Provenance
 from autotune.errors import InvalidConfigError, InvalidShapeError, UnknownNameError, UsageError
 from autotune.implementation import Implementation
@@ -40,10 +41,11 @@ class Pin:
 
 @dataclass(frozen=True, slots=True)
 class Switches:
-    """The pins of the environment by operation, and if tables are switched off."""
+    """The pins of the environment by operation, if tables are switched off, and if picks are batch-invariant."""
 
     pins: Mapping[str, Pin]
     is_disabled: bool
+    is_batch_invariant: bool
 
     def pin(self, operation: str, among: str | tuple[str, ...]) -> Pin | None:
         """Return the pin of an operation; None without one, or where its implementation is not among those named."""
@@ -53,7 +55,7 @@ class Switches:
 
 
 def read_switches(environment: Mapping[str, str]) -> Switches:
-    """Read both variables; UsageError, by the variable's name, for a value that is not allowed."""
+    """Read the variables; UsageError, by the variable's name, for a value that is not allowed."""
     flag = environment.get(DISABLE, "")
     if flag not in ("", "0", "1"):
         raise UsageError(f"{DISABLE}={flag!r} is not allowed; expected 1, to serve defaults without tables, or 0")
@@ -63,7 +65,7 @@ def read_switches(environment: Mapping[str, str]) -> Switches:
         if operation in pins:
             raise UsageError(f"{CONFIG}={environment[CONFIG]!r} pins {operation} twice; expected each operation once")
         pins[operation] = pin
-    return Switches(pins, is_disabled=flag == "1")
+    return Switches(pins, is_disabled=flag == "1", is_batch_invariant=read_batch_invariant(environment))
 
 
 def _parse_pin(text: str) -> tuple[str, Pin]:

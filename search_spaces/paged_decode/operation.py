@@ -1,5 +1,6 @@
 """Paged decode as an operation: its shapes, and its cost by formula."""
 
+from dataclasses import replace
 from typing import Final
 
 from autotune.dtypes import KV_ITEM_BYTES
@@ -8,6 +9,8 @@ from autotune.search_spaces.flash_attention.operation import paged_cost
 from autotune.shape import PagedShape
 
 MAX_QUERIES: Final = 8  # of a sequence in one step: speculative decoding asks for a few
+# What batch-invariant picks are for: so few sequences, so long, that they are split, which many do not need and few do.
+USUAL_BATCH, USUAL_CONTEXT = 8, 8192
 
 
 def unsupported(shape: PagedShape) -> str | None:
@@ -51,6 +54,11 @@ def cost(shape: PagedShape) -> Cost:
     return paged_cost(shape, [(shape.batch, shape.seq_q, shape.mean_context)])
 
 
+def usual_batch(shape: PagedShape) -> PagedShape:
+    """Return the problem of a usual batch, of sequences of one usual length."""
+    return replace(shape, batch=USUAL_BATCH, max_context=USUAL_CONTEXT, mean_context=USUAL_CONTEXT)
+
+
 OPERATION: Final = Operation(
     name="paged_decode",
     shape_class=PagedShape,
@@ -58,4 +66,5 @@ OPERATION: Final = Operation(
     definition="autotune.kernels.paged_decode.definition:DEFINITION",
     baselines="autotune.kernels.baselines.lists:OF_PAGED_DECODE",
     unsupported=unsupported,
+    usual_batch=usual_batch,
 )

@@ -181,6 +181,7 @@ IMPLEMENTATION: Final = Implementation(
     space=Space(PARAMETERS, reject, default, hints, heuristics=heuristics, default_basis=default_basis),
     kernel="autotune.kernels.paged_decode.triton:KERNEL",
     supports=why_unsupported,
+    is_batch_invariant=lambda config: config["schedule"] == "split",  # shares of a sequence's own tiles
     sources=(
         *kernel_files("paged_decode/triton", *_FILES),
         *kernel_files("paged_cache", "layout"),

@@ -1,12 +1,15 @@
 """Paged prefill as an operation: its shapes, the spread of queries over a batch, and its cost by formula."""
 
 from collections import Counter
+from dataclasses import replace
 from typing import Final
 
 from autotune.operation import Cost, Operation
 from autotune.search_spaces.flash_attention.operation import paged_cost
-from autotune.search_spaces.paged_decode.operation import unsupported_cache
+from autotune.search_spaces.paged_decode.operation import USUAL_CONTEXT, unsupported_cache
 from autotune.shape import PagedShape
+
+USUAL_CHUNK: Final = 2048  # of batch-invariant picks
 
 
 def unsupported(shape: PagedShape) -> str | None:
@@ -42,6 +45,11 @@ def cost(shape: PagedShape) -> Cost:
     return paged_cost(shape, [(batch, count, max(count, mean) if is_ragged else mean) for count, batch in counts])
 
 
+def usual_batch(shape: PagedShape) -> PagedShape:
+    """Return the problem of one chunk of a usual length: a single sequence has no tiles of their own for short ones."""
+    return replace(shape, batch=1, seq_q=USUAL_CHUNK, max_context=USUAL_CONTEXT, mean_context=USUAL_CONTEXT)
+
+
 OPERATION: Final = Operation(
     name="paged_prefill",
     shape_class=PagedShape,
@@ -50,4 +58,5 @@ OPERATION: Final = Operation(
     baselines="autotune.kernels.baselines.lists:OF_PAGED_PREFILL",
     unsupported=unsupported,
     query_counts=query_counts,
+    usual_batch=usual_batch,
 )
