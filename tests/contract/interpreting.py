@@ -50,10 +50,13 @@ def main() -> None:
 
     import torch
 
+    from tests.contract.patching_once import patch_once_a_launch
+
     assert os.environ["TRITON_INTERPRET"] == "1"
     die_with_parent(os.getppid())
     messages = take_standard_output()
     torch.set_num_threads(1)  # pytest's workers take the cores
+    patch_once_a_launch()
     for line in sys.stdin:
         try:
             function, arguments, named = _decode(json.loads(line)["call"])

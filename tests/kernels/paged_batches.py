@@ -35,7 +35,7 @@ def _alone_failure(operation: str, kv_dtype: str, device: str) -> str | None:
     scales: dict[str, Any] = {}
     if dtype != torch.float16:
         scales = {name: torch.tensor(1.0, device=device) for name in ("k_scale", "v_scale")}
-    order = torch.randperm(sum(pages), generator=draw, dtype=torch.int32).split(pages)
+    order = torch.randperm(sum(pages), generator=draw, dtype=torch.int32).split_with_sizes(pages)
     counts = QUERIES if operation == "paged_prefill" else (1,) * len(LENGTHS)
     q = torch.randn(sum(counts), HEADS, WIDTH, generator=draw).half()
 
@@ -43,7 +43,7 @@ def _alone_failure(operation: str, kv_dtype: str, device: str) -> str | None:
         table = torch.zeros(len(chosen), max(pages[each] for each in chosen), dtype=torch.int32)
         for row, each in enumerate(chosen):
             table[row, : pages[each]] = order[each]
-        rows = q.split(counts)
+        rows = q.split_with_sizes(counts)
         found: tuple[torch.Tensor, ...] = (torch.cat([rows[each] for each in chosen]), table)
         found += (torch.tensor([LENGTHS[each] for each in chosen], dtype=torch.int32),)
         if operation == "paged_prefill":
@@ -52,7 +52,7 @@ def _alone_failure(operation: str, kv_dtype: str, device: str) -> str | None:
         queries, *rest = (each.to(device) for each in found)
         function: Callable[..., torch.Tensor] = getattr(autotune, operation)
         out = function(queries, *caches, *rest, window=200, **scales)
-        return list(out.split([counts[each] for each in chosen]))
+        return list(out.split_with_sizes([counts[each] for each in chosen]))
 
     together = call([0, 1, 2, 3])
     for company in ([2], [3, 1]):

@@ -11,7 +11,7 @@ from tests.contract.covering import Factors, Row
 from tests.contract.operations.data import OperationData
 from tests.kernels.paged_decode.numerics import HALF_STEPS, dense_decode
 
-LENGTHS: Final = ((37,), (0, 130, 1), (65, 17, 200), (150, 3))
+LENGTHS: Final = ((37,), (0, 90, 1), (33, 17, 110), (80, 3))
 FIELDS: Final[Factors] = {
     "dtypes": (("float16", None), ("float16", "int8"), ("float16", "float8_e5m2"), ("float32", None)),
     "head_dims": ((16, 16), (64, 64), (128, 128), (72, 96), (512, 512)),

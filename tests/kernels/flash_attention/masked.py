@@ -72,7 +72,7 @@ MASKS: Final = (
 def mask_failure(name: str, features: dict[str, Any], dtype_name: str, tiles: str, device: str) -> str | None:
     """Say how output or logarithm miss their truth, over odd lengths; ``features`` are of the call."""
     generator, dtype = torch.Generator(device=device).manual_seed(1), getattr(torch, dtype_name)
-    seq_q, seq_kv = features.get("lengths", (21, 75))
+    seq_q, seq_kv = features.get("lengths", (19, 59))
 
     def draw(*sizes: int) -> torch.Tensor:
         return torch.randn(sizes, generator=generator, device=device).to(dtype)
