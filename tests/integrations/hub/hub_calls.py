@@ -73,6 +73,17 @@ def logits_difference(name: str, side: str) -> str | None:
     )
 
 
+def packed_difference(name: str) -> str | None:
+    """Compute a row of three sequences, which start where their positions do."""
+    meet_transformers()
+    positions = torch.tensor([[*range(5), *range(4), *range(2)]])
+    return tiny_models.difference(
+        tiny_models.decoder(name),
+        lambda model: model(tiny_models.prompts(1), position_ids=positions, use_cache=False).logits,
+        ours=NAME,
+    )
+
+
 def continuous_difference(name: str) -> str | None:
     """Generate from prompts of three lengths by continuous batching, and from each alone by eager attention."""
     meet_transformers()

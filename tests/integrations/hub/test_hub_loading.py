@@ -45,5 +45,9 @@ def test_logits_are_those_of_eager_attention(name: str, side: str) -> None:
     assert interpret(hub_calls.logits_difference, name, side) is None
 
 
+def test_sequences_packed_by_positions_are_those_of_eager_attention() -> None:
+    assert interpret(hub_calls.packed_difference, "gemma3") is None
+
+
 def test_continuous_batching_generates_what_eager_attention_does() -> None:
     assert interpret(hub_calls.continuous_difference, "llama") is None
