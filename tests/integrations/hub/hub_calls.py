@@ -32,8 +32,8 @@ def sdpa_difference(way: str, dtype_name: str) -> str | None:
     """Compute causal attention by each of the three functions, beside torch's in fp32."""
     module, dtype = loaded(way), getattr(torch, dtype_name)
     q, k, v = (drawn(BATCH, TOKENS, heads, DIM, seed=n).to(dtype) for n, heads in enumerate((HEADS, *[KV_HEADS] * 2)))
-    rows = [each.transpose(1, 2).float() for each in (q, k, v)]
-    true = scaled_dot_product_attention(*rows, is_causal=True, enable_gqa=True).transpose(1, 2)
+    rows, keys, values = (each.transpose(1, 2).float() for each in (q, k, v))
+    true = scaled_dot_product_attention(rows, keys, values, is_causal=True, enable_gqa=True).transpose(1, 2)
     ends = torch.arange(0, (BATCH + 1) * TOKENS, TOKENS, dtype=torch.int32)
     caches = [drawn(BATCH, SLOTS, KV_HEADS, DIM, seed=9).to(dtype) for _ in range(2)]
     for cache, source in zip(caches, (k, v), strict=True):
@@ -54,7 +54,7 @@ def sdpa_difference(way: str, dtype_name: str) -> str | None:
 
 
 def meet_transformers() -> None:
-    """Register; where transformers takes other versions of ``kernels``, let it load by this one: all else is its own."""
+    """Register; where transformers takes other versions of ``kernels``, let it load by this: all else is its own."""
     try:
         register()
     except MissingDependencyError:
