@@ -94,6 +94,7 @@ NOT_LOADED_BY: Final = {
     "autotune.warming": {"optuna", "sqlalchemy", "torch", "triton"},
     "autotune.grid.ray_engine": {"ray"},
     "autotune.integrations.transformers": {"optuna", "sqlalchemy", "torch", "triton", "pyarrow", "transformers"},
+    "autotune.integrations.hub": {"optuna", "sqlalchemy", "torch", "triton", "pyarrow", "transformers"},
     "autotune.integrations.vllm": {"optuna", "sqlalchemy", "torch", "triton", "pyarrow", "vllm"},
     "autotune.integrations.sglang": {"optuna", "sqlalchemy", "torch", "triton", "pyarrow", "sglang"},
     "autotune.integrations.diffusers": {"optuna", "sqlalchemy", "torch", "triton", "pyarrow", "diffusers"},

@@ -92,7 +92,8 @@ def test_wheel_holds_the_linked_folders_and_nothing_else(wheel: Path) -> None:
     for folder in LINKED:
         assert {name for name in packaged if name.startswith(f"autotune/{folder}/")} == sources(folder)
     assert {name.partition("/")[0] for name in packaged} == {"autotune"}
-    assert "autotune/py.typed" in packaged
+    hub = "autotune/integrations/hub/kernel"
+    assert {"autotune/py.typed", f"{hub}/__init__.py", f"{hub}/metadata.json"} <= packaged
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
 
 

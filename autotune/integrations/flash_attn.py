@@ -82,8 +82,8 @@ def flash_attn_varlen_func(
     v: torch.Tensor,
     cu_seqlens_q: torch.Tensor,
     cu_seqlens_k: torch.Tensor,
-    max_seqlen_q: int,
-    max_seqlen_k: int,
+    max_seqlen_q: int | torch.Tensor,
+    max_seqlen_k: int | torch.Tensor,
     dropout_p: float = 0.0,
     softmax_scale: float | None = None,
     causal: bool = False,
@@ -100,6 +100,7 @@ def flash_attn_varlen_func(
     D]``; with a ``block_table`` ``autotune.paged_prefill`` over ``k`` and ``v [pages, page_size, H_kv, D]``.
 
     Args:
+        max_seqlen_q, max_seqlen_k: the longest; a tensor of one number, as transformers gives, is read by the host.
         window_size: keys that a query sees before and after its own, -1 for all: equally many, or none after.
         s_aux: ``[H]``: a logit of each head that adds to the softmax's denominator and has no value.
 
@@ -115,9 +116,8 @@ def flash_attn_varlen_func(
     options: dict[str, Any] = {"scale": softmax_scale, "softcap": softcap or None, "sinks": s_aux, **mask._asdict()}
     if block_table is None:
         _refuse(dropout_p=dropout_p, alibi_slopes=alibi_slopes)
-        found = attention_varlen(
-            *(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k), return_lse=return_attn_probs, **options
-        )
+        longest = (int(max_seqlen_q), int(max_seqlen_k))
+        found = attention_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, *longest, return_lse=return_attn_probs, **options)
     else:
         _refuse(dropout_p=dropout_p)
         lengths = cu_seqlens_k.diff()

@@ -104,6 +104,17 @@ def varlen_failure(paged: bool = False, **options: Any) -> str | None:
     )
 
 
+def tensor_lengths_failure() -> str | None:
+    """Give the longest lengths as tensors, as transformers does."""
+    ends = torch.tensor([0, *LENGTHS]).cumsum(0).int()
+    q, k, v = (drawn(sum(LENGTHS), heads, DIM, seed=n) for n, heads in enumerate((HEADS, KV_HEADS, KV_HEADS)))
+    found, true = (
+        flash_attn_varlen_func(q, k, v, ends, ends, longest, longest, causal=True)
+        for longest in (ends.diff().max(), max(LENGTHS))
+    )
+    return differs("out", found, true)
+
+
 def in_pages(k: torch.Tensor, v: torch.Tensor, page: int = 16) -> dict[str, Any]:
     """Scatter packed sequences over the pages of a cache."""
     counts = [-(-length // page) for length in LENGTHS]

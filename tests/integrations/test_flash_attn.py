@@ -40,6 +40,10 @@ def test_packed_calls_over_pages(mask: dict[str, Any]) -> None:
     assert interpret(flash_attn_cases.varlen_failure, paged=True, **mask) is None
 
 
+def test_longest_lengths_may_be_tensors() -> None:
+    assert interpret(flash_attn_cases.tensor_lengths_failure) is None
+
+
 @pytest.mark.parametrize("paged", [False, True])
 @pytest.mark.parametrize(("queries", "new"), [(1, 1), (1, 0), (4, 4), (12, 12), (12, 0)])
 @pytest.mark.parametrize("mask", [MASKS[0], MASKS[1], MASKS[2], MASKS[7]], ids=str)

@@ -9,7 +9,7 @@ from typing import Any, Final
 import torch
 import transformers
 
-from autotune.integrations.transformers import register
+from autotune.integrations.transformers import NAME, register
 
 TOLERANCE: Final = 3e-5  # of logits of up to 4
 VOCABULARY: Final = 64
@@ -91,10 +91,10 @@ def padding(side: str) -> torch.Tensor | None:
     return {"left": mask, "right": mask.flip(1), "ones": torch.ones_like(mask)}[side]
 
 
-def difference(model: Any, call: Callable[[Any], torch.Tensor]) -> str | None:
+def difference(model: Any, call: Callable[[Any], torch.Tensor], ours: str = NAME) -> str | None:
     """Say how far what a call of the model returns is from the same by eager attention."""
     found = {}
-    for name in ("eager", "autotune"):
+    for name in ("eager", ours):
         model.set_attn_implementation(name)
         if model.config._attn_implementation != name:  # models that never ask for a function keep their own
             return f"the model computes by {model.config._attn_implementation!r} where {name!r} was set"
@@ -102,7 +102,7 @@ def difference(model: Any, call: Callable[[Any], torch.Tensor]) -> str | None:
             found[name] = call(model)
     if found["eager"].dtype == torch.long:
         return None if torch.equal(*found.values()) else f"{found}"
-    error = float((found["eager"] - found["autotune"]).abs().max())
+    error = float((found["eager"] - found[ours]).abs().max())
     return None if error < TOLERANCE else f"differs by {error} from values up to {float(found['eager'].abs().max())}"
 
 
