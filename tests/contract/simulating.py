@@ -18,10 +18,11 @@ from autotune.registry import load_definition
 from autotune.trial import Status
 from tests.contract.planting import Gate, Mutant, load_copy, package_of
 from tests.kernels import gluon_simulator
-from tests.kernels.gluon_simulator import Descriptor, HangError, Pointer, simulate
+from tests.kernels.gluon_simulator import Descriptor, HangError, Pointer, StridedDescriptor, simulate
 
 PROGRAMS: Final = 2  # so that each computes several tiles, and slots are used again
 HANG_SECONDS: Final = 10.0  # of a mutant; no wait of a right kernel takes a hundredth
+DIMENSIONS: Final = 4  # of tensors; descriptors that have more are ragged
 SCHEDULES: Final = 8  # of a race: one order of its threads may be the right one, by luck
 
 
@@ -43,15 +44,22 @@ class SimulatedLaunch:
 
 def as_simulated(argument: Any) -> Any:
     """Return an argument of a launch, or one of its tuples, as the simulator takes it."""
+    if isinstance(argument, TensorDescriptor) and len(argument.shape) > DIMENSIONS:
+        return StridedDescriptor(memory_of(argument.base), argument.shape, argument.strides, argument.block_shape)
     if isinstance(argument, TensorDescriptor):
         rows, width = argument.block_shape[1], argument.block_shape[3]
         return Descriptor(bits_of(argument.base), rows, width)
     if isinstance(argument, torch.Tensor):
-        last = sum((size - 1) * stride for size, stride in zip(argument.shape, argument.stride(), strict=True))
-        return Pointer(bits_of(argument.as_strided((last + 1,), (1,))))
+        return Pointer(memory_of(argument))
     if isinstance(argument, tuple):
         return type(argument)(*map(as_simulated, argument))
     return argument
+
+
+def memory_of(tensor: torch.Tensor) -> Any:
+    """Return the memory from a tensor's first element to its last, as an array."""
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return bits_of(tensor.as_strided((last + 1,), (1,)))
 
 
 def bits_of(tensor: torch.Tensor) -> Any:

@@ -164,6 +164,38 @@ class Descriptor:
         inner[...] = tile[tuple(map(slice, inner.shape))]
 
 
+class StridedDescriptor:
+    """A tensor descriptor by what the hardware knows: memory, sizes, strides, and addresses modulo 2 ** 64."""
+
+    def __init__(self, memory: Any, sizes: Sequence[int], strides: Sequence[int], block: Sequence[int]) -> None:
+        self._memory, self._sizes, self._strides = memory, tuple(sizes), tuple(strides)
+        self.block_shape, self.layout = list(block), None
+        self.dtype = memory.dtype.type
+        self.block_type = SimpleNamespace(nbytes=int(np.prod(block)) * memory.dtype.itemsize)
+
+    def read(self, place: Sequence[int]) -> Any:
+        found = np.zeros(self.block_shape, self._memory.dtype)
+        for inside, begin, count in self._pieces(place):
+            found[inside][:count] = self._memory[begin : begin + count]
+        return found
+
+    def write(self, place: Sequence[int], tile: Any) -> None:
+        for inside, begin, count in self._pieces(place):
+            self._memory[begin : begin + count] = tile[inside][:count]
+
+    def _pieces(self, place: Sequence[int]) -> Iterator[tuple[tuple[int, ...], int, int]]:
+        """Yield where a row of a tile lies in it, where in memory, and how many of its elements are within the sizes."""
+        *outer, column = map(int, place)
+        count = min(self.block_shape[-1], self._sizes[-1] - column)
+        for inside in itertools.product(*map(range, self.block_shape[:-1])):
+            at = [begin + step for begin, step in zip(outer, inside, strict=True)]
+            if all(0 <= each < size for each, size in zip(at, self._sizes, strict=False)):
+                begin = sum(each * stride for each, stride in zip(at, self._strides, strict=False)) + column
+                begin %= 2**64 // self._memory.itemsize
+                assert begin + count <= len(self._memory), "a tile within the sizes lies outside of the tensor"
+                yield inside, begin, count
+
+
 class Product:
     """A product that has been issued; it reads its factors when it is waited for."""
 
@@ -306,7 +338,7 @@ class Pointer:
         return Pointer(self.array, self.offsets + offsets)
 
 
-def _store(pointer: Pointer, value: Any, mask: Any) -> None:
+def _store(pointer: Pointer, value: Any, mask: Any = True) -> None:
     offsets, value = np.asarray(pointer.offsets), np.asarray(value)
     mask = np.broadcast_to(mask, value.shape)
     pointer.array.reshape(-1)[offsets[mask]] = value[mask]
@@ -314,7 +346,9 @@ def _store(pointer: Pointer, value: Any, mask: Any) -> None:
 
 def _load(pointer: Pointer, mask: Any = True, other: Any = 0) -> Any:
     found = pointer.array.reshape(-1)[np.where(mask, pointer.offsets, 0)]
-    return np.where(mask, found, np.asarray(other, pointer.array.dtype)).view(Tensor) if np.ndim(found) else found
+    if not np.ndim(found):
+        return found if mask else pointer.array.dtype.type(other)
+    return np.where(mask, found, np.asarray(other, pointer.array.dtype)).view(Tensor)
 
 
 def _pack_pairs(low: Any, high: Any, dtype: Any) -> Any:
@@ -355,7 +389,8 @@ def _language(program: Program) -> SimpleNamespace:
         where=tensor(np.where),
         join=tensor(lambda low, high: np.stack([low, high], -1)),
         max=lambda value, axis: np.max(value, axis),
-        sum=lambda value, axis: np.sum(value, axis, dtype=np.float32),
+        sum=lambda value, axis=None: np.sum(value, axis, dtype=None if value.dtype.kind in "biu" else np.float32),
+        cumsum=lambda value, axis: np.cumsum(value, axis).view(Tensor),
         maximum=lambda a, b: same(np.maximum, a, b) if np.ndim(a) or np.ndim(b) else max(a, b),
         minimum=lambda a, b: same(np.minimum, a, b) if np.ndim(a) or np.ndim(b) else min(a, b),
         cdiv=lambda a, b: -(-a // b),
@@ -373,6 +408,7 @@ def _language(program: Program) -> SimpleNamespace:
         trans=lambda value: value.permute((1, 0)),
         SliceLayout=lambda *given: None,
         DotOperandLayout=lambda **given: None,
+        NVMMASharedLayout=SimpleNamespace(get_default_for=lambda shape, dtype: None),
         **{name: getattr(gl, name) for name in ("float32", "float16", "int32", "int64")},
     )
 

@@ -1,0 +1,274 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
+"""Attention forward over packed sequences in Gluon for Hopper: a warp copies in, groups of four compute 64 rows each.
+
+Algorithm: FlashAttention-3 (Shah et al., arXiv 2407.08608, algorithms 1 and 2), by the consumers of dense attention
+(``flash_attention.gluon_hopper``); every tile is of one sequence, and has its numbers of queries and of keys.
+"""
+
+from typing import Any, NamedTuple
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
+from autotune.kernels.flash_attention.gluon_hopper.forward import PRODUCER_REGISTERS, ROWS, begin, fold, skip
+from autotune.kernels.flash_attention.gluon_hopper.rings import begin_ring, hand_back, take
+from autotune.kernels.flash_attention.gluon_hopper.schedule import block_bounds, block_bounds_of
+from autotune.kernels.flash_attention.gluon_hopper.turns import end_turn
+from autotune.kernels.flash_attention.gluon_hopper.weights import as_factor, shift_of, visible_keys
+from autotune.kernels.flash_attention_varlen.gluon_hopper.ragged import Rows, as_dense, fill_rows, place_of
+from autotune.kernels.flash_attention_varlen.gluon_hopper.tile_table import count_tiles, read_tile
+from autotune.kernels.gluon import (
+    copy_out,
+    fence_async_shared,
+    product_layout,
+    view_as,
+    wait_copies_out,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+from autotune.kernels.tiles import softmax
+from autotune.kernels.tiles.softmax import LOG2_E
+
+end_rows = gluon.jit(softmax.end_rows.fn)
+
+_NUMBERS = ["heads", "group", "window"]  # no binary of its own for any of them
+_POINTERS = ["log_sum_exp", "sinks", "table"]
+
+
+class Features(NamedTuple):
+    """The features of a problem that a binary is compiled for; ``padded`` where queries may not count."""
+
+    causal: bool
+    window: bool
+    softcap: bool
+    key_parts: int  # of the columns of queries and keys, each a product of its own
+    padded: bool
+    heads_together: bool
+
+
+class Operands(NamedTuple):
+    """Tensor descriptors of ``[T, H, D]``, ragged, in tiles of one head; pointers to the outputs, sinks and tiles."""
+
+    q: Any
+    k: Any
+    v: Any
+    out: Any
+    log_sum_exp: Any
+    sinks: Any
+    table: Any
+
+
+class Call(NamedTuple):
+    """The numbers of a call: no binary of its own for any of them."""
+
+    heads: Any
+    group: Any
+    window: Any
+    score_scale: Any
+    softcap: Any
+
+
+class Numbers(NamedTuple):
+    """The numbers of a tile's sequence and of its call, as the functions of dense attention read them."""
+
+    seq_q: Any
+    seq_kv: Any
+    window: Any
+    score_scale: Any
+    softcap: Any
+
+
+@gluon.jit(do_not_specialize=_NUMBERS, do_not_specialize_on_alignment=[*_POINTERS, *_NUMBERS])
+def varlen_attention_forward(
+    q, k, v, out, log_sum_exp, sinks, table, heads, group, window, score_scale, softcap,
+    FEATURES: gl.constexpr, SCHEDULE: gl.constexpr,
+):  # fmt: skip
+    """Compute ``out = softmax(q k^T) v`` of each sequence; every program takes each N-th tile of the table.
+
+    ``q``, ``k``, ``v`` and ``out`` are ragged descriptors of ``[T, H, D]``, ``log_sum_exp`` is fp32 ``[T, H]`` or None,
+    ``sinks`` ``[H]`` or None.
+    """
+    CONSUMERS: gl.constexpr = SCHEDULE.consumers
+    SLOTS: gl.constexpr = SCHEDULE.slots
+    REGISTERS: gl.constexpr = SCHEDULE.registers
+    tensors = Operands(q, k, v, out, log_sum_exp, sinks, table)
+    call = Call(heads, group, window, score_scale, softcap)
+    Q_SLOTS: gl.constexpr = CONSUMERS * SCHEDULE.query_slots
+    PARTS: gl.constexpr = FEATURES.key_parts
+    q_ring, k_ring = begin_ring(q, PARTS, Q_SLOTS, 1), begin_ring(k, PARTS, SLOTS, CONSUMERS)
+    rings = (q_ring, k_ring, begin_ring(v, 1, SLOTS, CONSUMERS))
+    OUT_SLOTS: gl.constexpr = Q_SLOTS * PARTS * q.block_shape[4] // out.block_shape[4]
+    if SCHEDULE.out_in_queries:
+        out_tiles = view_as(q_ring.tiles, out.dtype, [OUT_SLOTS] + out.block_shape, out.layout)  # noqa: RUF005 (Triton's language)
+    else:
+        out_tiles = gl.allocate_shared_memory(out.dtype, [CONSUMERS] + out.block_shape, out.layout)  # noqa: RUF005
+    if CONSUMERS == 1:
+        gl.warp_specialize(
+            [
+                (consume, (0, rings, out_tiles, tensors, call, FEATURES, SCHEDULE)),
+                (produce, (rings, tensors, call, FEATURES, SCHEDULE)),
+            ],
+            [1],
+            [PRODUCER_REGISTERS],
+        )
+    elif CONSUMERS == 2:
+        gl.warp_specialize(
+            [
+                (consume, (0, rings, out_tiles, tensors, call, FEATURES, SCHEDULE)),
+                (consume, (1, rings, out_tiles, tensors, call, FEATURES, SCHEDULE)),
+                (produce, (rings, tensors, call, FEATURES, SCHEDULE)),
+            ],
+            [4, 1],
+            [REGISTERS, PRODUCER_REGISTERS],
+        )
+    else:
+        gl.warp_specialize(
+            [
+                (consume, (0, rings, out_tiles, tensors, call, FEATURES, SCHEDULE)),
+                (consume, (1, rings, out_tiles, tensors, call, FEATURES, SCHEDULE)),
+                (consume, (2, rings, out_tiles, tensors, call, FEATURES, SCHEDULE)),
+                (produce, (rings, tensors, call, FEATURES, SCHEDULE)),
+            ],
+            [4, 4, 1],
+            [REGISTERS, REGISTERS, PRODUCER_REGISTERS],
+        )
+
+
+@gluon.jit
+def numbers_of(tile, call):
+    """Return the numbers of a tile."""
+    return Numbers(tile.used, tile.length, call.window, call.score_scale, call.softcap)
+
+
+@gluon.jit
+def produce(rings, tensors, call, FEATURES: gl.constexpr, SCHEDULE: gl.constexpr):
+    """Copy the queries of each tile, and the keys and values that it sees, into the rings."""
+    q_ring, k_ring, v_ring = rings
+    CONSUMERS: gl.constexpr = SCHEDULE.consumers
+    BLOCK_Q: gl.constexpr = ROWS * CONSUMERS
+    BLOCK_K: gl.constexpr = SCHEDULE.block_k
+    SLOTS: gl.constexpr = SCHEDULE.slots
+    Q_SLOTS: gl.constexpr = CONSUMERS * SCHEDULE.query_slots
+    PARTS: gl.constexpr = FEATURES.key_parts
+    q_turn = 0
+    turn = 0
+    tiles = count_tiles(tensors.table, call.heads)
+    for number in range(gl.program_id(0), tiles, gl.num_programs(0)):
+        tile = read_tile(tensors.table, number, tiles, call.heads, FEATURES.heads_together)
+        bounds = block_bounds(tile.row, numbers_of(tile, call), BLOCK_Q, BLOCK_K, FEATURES)
+        queries, keys = Rows(tile.begin, tile.count), Rows(tile.first_key, tile.length)
+        for consumer in gl.static_range(CONSUMERS):
+            row = tile.row + consumer * ROWS
+            fill_rows(q_ring, tensors.q, queries, row, tile.head, q_turn + consumer, PARTS, Q_SLOTS)
+        q_turn += CONSUMERS
+        kv_head = tile.head // call.group
+        for step in range(bounds.low, bounds.high):
+            key = (bounds.high - 1 - (step - bounds.low)) * BLOCK_K
+            fill_rows(k_ring, tensors.k, keys, key, kv_head, turn, PARTS, SLOTS)
+            fill_rows(v_ring, tensors.v, keys, key, kv_head, turn, 1, SLOTS)
+            turn += 1
+
+
+@gluon.jit
+def consume(
+    CONSUMER: gl.constexpr, rings, out_tiles, tensors, call, FEATURES: gl.constexpr, SCHEDULE: gl.constexpr
+):  # fmt: skip
+    """Compute the rows of one consumer, of every tile."""
+    q_ring = as_dense(rings[0], tensors.q)
+    k_ring = as_dense(rings[1], tensors.k)
+    v_ring = as_dense(rings[2], tensors.v)
+    out = tensors.out
+    CONSUMERS: gl.constexpr = SCHEDULE.consumers
+    BLOCK_Q: gl.constexpr = ROWS * CONSUMERS
+    BLOCK_K: gl.constexpr = SCHEDULE.block_k
+    SLOTS: gl.constexpr = SCHEDULE.slots
+    Q_SLOTS: gl.constexpr = CONSUMERS * SCHEDULE.query_slots
+    PARTS: gl.constexpr = FEATURES.key_parts
+    WIDTH: gl.constexpr = out.block_shape[4]
+    KEY_WIDTH: gl.constexpr = PARTS * tensors.q.block_shape[4]
+    SCORES: gl.constexpr = product_layout(BLOCK_K)
+    VALUES: gl.constexpr = product_layout(WIDTH)
+    if CONSUMER == CONSUMERS - 1:
+        end_turn(CONSUMER, SCHEDULE)  # so that the first one begins
+    q_turn = CONSUMER
+    turn = 0
+    tiles = count_tiles(tensors.table, call.heads)
+    tile = read_tile(tensors.table, gl.program_id(0), tiles, call.heads, FEATURES.heads_together)
+    for number in range(gl.program_id(0), tiles, gl.num_programs(0)):
+        numbers = numbers_of(tile, call)
+        bounds = block_bounds(tile.row, numbers, BLOCK_Q, BLOCK_K, FEATURES)
+        row = tile.row + CONSUMER * ROWS
+        rows = row + gl.arange(0, ROWS, gl.SliceLayout(1, SCORES))
+        visible = visible_keys(rows, numbers, FEATURES)
+        own = block_bounds_of(row, bounds, numbers, ROWS, BLOCK_K, CONSUMERS, FEATURES)
+        fixed = (take(q_ring, q_turn, PARTS, Q_SLOTS), k_ring, v_ring, visible, numbers)
+        turn = skip(turn, bounds.high - own.high, fixed, CONSUMER, SCHEDULE)
+        is_partial = own.full_high < own.high or own.full_low == own.high
+        state, turn = begin(turn, own.high - 1, is_partial, fixed, WIDTH, CONSUMER, FEATURES, SCHEDULE)
+        full_high = gl.minimum(own.full_high, own.high - 1)
+        full_low = gl.minimum(own.full_low, own.high - 1)
+        # Keys on the diagonal, or in the last partial block.
+        state, turn = fold(state, turn, own.high - 1, full_high, fixed, CONSUMER, FEATURES, SCHEDULE, True)
+        # Keys that every row sees: no mask.
+        state, turn = fold(state, turn, full_high, full_low, fixed, CONSUMER, FEATURES, SCHEDULE, False)
+        if FEATURES.window:
+            # Keys that enter the window of some rows only.
+            state, turn = fold(state, turn, full_low, own.low, fixed, CONSUMER, FEATURES, SCHEDULE, True)
+        if not SCHEDULE.out_in_queries:
+            hand_back(q_ring, q_turn, Q_SLOTS)
+        (v_tile,) = take(v_ring, turn - 1, 1, SLOTS)
+        weights = as_factor(state.weights, v_tile.dtype, VALUES)
+        accumulator = warpgroup_mma(weights, v_tile, state.accumulator, is_async=True)
+        factor, row_log_sum_exp = end_packed_rows(state, rows, tile, tensors.sinks, FEATURES)
+        if tensors.log_sum_exp is not None:
+            places = gl.cast(tile.begin + rows, gl.int64) * call.heads + tile.head
+            gl.store(tensors.log_sum_exp + places, row_log_sum_exp, mask=rows < tile.count)
+        following = gl.minimum(number + gl.num_programs(0), tiles - 1)
+        # Under the product.
+        next_tile = read_tile(tensors.table, following, tiles, call.heads, FEATURES.heads_together)
+        accumulator = warpgroup_mma_wait(0, deps=[accumulator])
+        hand_back(v_ring, turn - 1, SLOTS)
+        if FEATURES.window:
+            turn = skip(turn, own.low - bounds.low, fixed, CONSUMER, SCHEDULE)
+        factor = gl.convert_layout(factor, gl.SliceLayout(1, VALUES))
+        results = accumulator * factor[:, None]
+        if FEATURES.padded:
+            own_rows = row + gl.arange(0, ROWS, gl.SliceLayout(1, VALUES))
+            results = gl.where((own_rows < tile.used)[:, None], results, 0.0)
+        out_slot = q_turn % Q_SLOTS if SCHEDULE.out_in_queries else CONSUMER
+        if SCHEDULE.out_in_queries and KEY_WIDTH > WIDTH:
+            out_slot = gl.cdiv(out_slot * KEY_WIDTH, WIDTH)  # the first that begins in these queries ends there, too
+        out_tile = out_tiles.index(out_slot)
+        wait_copies_out(0)  # of the tile before
+        out_tile.reshape([ROWS, WIDTH]).store(results.to(out.dtype))
+        fence_async_shared()
+        copy_out(out, place_of(Rows(tile.begin, tile.count), row, tile.head, 0), out_tile)
+        if SCHEDULE.out_in_queries:
+            wait_copies_out(0)
+            hand_back(q_ring, q_turn, Q_SLOTS)
+        q_turn += CONSUMERS
+        tile = next_tile
+    wait_copies_out(0)
+
+
+@gluon.jit
+def end_packed_rows(state, rows, tile, sinks, FEATURES: gl.constexpr):
+    """Return what to multiply the accumulator of rows by, and the natural logarithms of their denominators.
+
+    A sink, in natural units, is a logit without a value. Rows that do not count have seen no key.
+    """
+    row_max, row_sum = state.row_max, state.row_sum
+    if FEATURES.padded:
+        row_max = gl.where(rows < tile.used, row_max, float("-inf"))
+        row_sum = gl.where(rows < tile.used, row_sum, 0.0)
+    if sinks is None:
+        row_sum, log_sum_exp = end_rows(row_max, row_sum)
+        factor = 1.0 / row_sum
+    else:
+        sink = gl.cast(gl.load(sinks + tile.head), gl.float32) * LOG2_E
+        new_max = gl.maximum(row_max, sink)
+        shift = shift_of(new_max)
+        rescale = gl.exp2(row_max - shift)
+        row_sum, log_sum_exp = end_rows(new_max, row_sum * rescale + gl.exp2(sink - shift))
+        factor = rescale / row_sum
+    return factor, log_sum_exp

@@ -1,0 +1,122 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
+"""The table of tiles: a kernel in Triton finds each tile's sequence once, and every warp of the main kernel reads it.
+
+The table is int32, by rows of ``COLUMNS``: the first begins with the number of tiles, and the others are theirs, in the
+order in which they are computed.
+"""
+
+from typing import Any, NamedTuple
+
+import triton
+import triton.language as tl
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
+from autotune.kernels.flash_attention_varlen.triton.sequence_order import (
+    SEQUENCES_AT_ONCE,
+    Sequences,
+    find_counting,
+    find_longest,
+    locate_sequences,
+)
+
+COLUMNS = gl.constexpr(8)
+
+
+class Tile(NamedTuple):
+    """A tile of queries of one head: its first row in its sequence, and the packed rows of the sequence.
+
+    Of its ``count`` queries from the packed row ``begin`` on, ``used`` count; it has ``length`` keys from ``first_key``.
+    """
+
+    head: Any
+    row: Any
+    begin: Any
+    count: Any
+    used: Any
+    first_key: Any
+    length: Any
+
+
+@triton.jit
+def _find_in_order(queries_of, slot, TILE: tl.constexpr):
+    """Return the sequence of the tile of a slot, as sequences are packed, how many of its tiles come before, and how
+    many tiles there are in all; -1 come before that of a slot without a tile."""
+    passed = 0
+    sequence = 0
+    behind = -1
+    for start in range(0, queries_of.batch, SEQUENCES_AT_ONCE):
+        sequences = start + tl.arange(0, SEQUENCES_AT_ONCE)
+        _, counts = locate_sequences(queries_of, sequences)
+        tiles = tl.cdiv(counts, TILE.rows)
+        ends = passed + tl.cumsum(tiles, 0)
+        is_found = (ends > slot) & (ends - tiles <= slot)
+        sequence += tl.sum(tl.where(is_found, sequences, 0))
+        behind += tl.sum(tl.where(is_found, slot - ends + tiles + 1, 0))
+        passed += tl.sum(tiles)
+    return sequence, behind, passed
+
+
+_NUMBERS = ["tokens", "key_tokens", "batch"]
+_INTEGERS = ["table", "cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k"]
+
+
+@triton.jit(do_not_specialize=_NUMBERS, do_not_specialize_on_alignment=[*_INTEGERS, *_NUMBERS])
+def write_tiles(
+    table, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, tokens, key_tokens, batch,
+    TILE: tl.constexpr, LONGEST: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """Write the row of one slot a program; there are as many slots as any division of the queries has tiles, at least.
+
+    With LONGEST the sequences of the most blocks of keys come first, else they come as they are packed. Of a sequence
+    the last tile comes first: under a causal mask it sees the most keys.
+    """
+    slot = tl.program_id(0)
+    queries_of = Sequences(cu_seqlens_q, None, seqused_q, tokens, batch)
+    keys_of = Sequences(cu_seqlens_k, None, seqused_k, key_tokens, batch)
+    sequence, behind, tiles = _find_in_order(queries_of, slot, TILE)
+    if LONGEST:
+        sequence, behind = find_longest(queries_of, keys_of, slot, TILE)
+    if slot == 0:
+        tl.store(table, tiles)
+    begin, count = locate_sequences(queries_of, sequence)
+    _, used = find_counting(queries_of, sequence, count)
+    first_key, length = locate_sequences(keys_of, sequence)
+    _, length = find_counting(keys_of, sequence, length)
+    row = (tl.cdiv(count, TILE.rows) - 1 - behind) * TILE.rows
+    if behind >= 0:
+        place = table + (slot + 1) * COLUMNS
+        tl.store(place, row)
+        tl.store(place + 1, begin)
+        tl.store(place + 2, count)
+        tl.store(place + 3, used)
+        tl.store(place + 4, first_key)
+        tl.store(place + 5, tl.where(row < used, length, 0))  # a tile of queries that do not count sees no key
+
+
+@gluon.jit
+def count_tiles(table, heads):
+    """Return how many tiles there are of all heads."""
+    return gl.load(table) * heads
+
+
+@gluon.jit
+def read_tile(table, number, tiles, heads, HEADS_TOGETHER: gl.constexpr):
+    """Return the tile of a number below ``tiles``: the heads of a row of the table follow one another, or its rows."""
+    if HEADS_TOGETHER:
+        slot = number // heads
+        head = number % heads
+    else:
+        slots = gl.maximum(tiles // heads, 1)
+        slot = number % slots
+        head = number // slots
+    place = table + (slot + 1) * COLUMNS
+    return Tile(
+        head,
+        gl.load(place),
+        gl.load(place + 1),
+        gl.load(place + 2),
+        gl.load(place + 3),
+        gl.load(place + 4),
+        gl.load(place + 5),
+    )
