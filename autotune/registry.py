@@ -36,6 +36,10 @@ _implementations: dict[tuple[str, str], str] = {
     ("flash_attention", "triton_masked"): "autotune.search_spaces.flash_attention.triton_masked:IMPLEMENTATION",
     ("flash_attention", "flex"): "autotune.search_spaces.flash_attention.flex:IMPLEMENTATION",
     ("flash_attention_varlen", "triton"): "autotune.search_spaces.flash_attention_varlen.triton:IMPLEMENTATION",
+    (
+        "flash_attention_varlen",
+        "gluon_hopper",
+    ): "autotune.search_spaces.flash_attention_varlen.gluon_hopper:IMPLEMENTATION",
     ("paged_decode", "triton"): "autotune.search_spaces.paged_decode.triton:IMPLEMENTATION",
     ("paged_decode", "triton_latent"): "autotune.search_spaces.paged_decode.triton_latent:IMPLEMENTATION",
     ("paged_prefill", "triton"): "autotune.search_spaces.paged_prefill.triton:IMPLEMENTATION",
