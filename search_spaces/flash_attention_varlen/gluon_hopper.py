@@ -25,6 +25,7 @@ PARAMETERS: Final = (
     Parameter("order", ("head", "tile")),
 )
 ORDER: Final = ("sequences", "order")
+ARGUMENT_BYTES: Final = 64  # more than what warps find in shared memory beyond dense attention's
 
 
 def supports(shape: VarlenShape, device: Device) -> str | None:
@@ -40,8 +41,15 @@ def reject(config: Config, shape: VarlenShape, device: Device) -> str | None:
     """Return why a config cannot pay for this shape on this device, by bounds that need no compiler, or None."""
     if config["sequences"] == "longest" and shape.is_even:
         return "sequences='longest' does not pay: all are equally long"
+    if (taken := shared_bytes(config, shape)) > device.shared_memory_bytes:
+        return f"tiles take {taken} bytes of shared memory, {device.arch} has {device.shared_memory_bytes}"
     values = {name: value for name, value in config.items() if name not in ORDER}
     return dense.reject(Config({**values, **ORDER_OF_DENSE}), as_dense(shape), device)
+
+
+def shared_bytes(config: Config, shape: VarlenShape) -> int:
+    """Return the bytes of shared memory that a config's tiles, barriers and arguments take."""
+    return dense.shared_bytes(config, as_dense(shape)) + ARGUMENT_BYTES
 
 
 def as_dense(shape: VarlenShape) -> AttentionShape:
@@ -81,7 +89,7 @@ IMPLEMENTATION: Final = Implementation(
         Path(flash_attention.__file__).with_name("warp_groups.py"),
         *SHARED,
     ),
-    entry=("launch",),
+    entry=("launch_packed",),
     supports=supports,
     can_interpret=False,
 )

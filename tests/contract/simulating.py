@@ -39,7 +39,7 @@ class SimulatedLaunch:
 
     def _programs(self, programs: int) -> int:
         """Return how many run: few of those that share tiles."""
-        return min(PROGRAMS, programs) if "tiles" in self._kernel.arg_names else programs
+        return min(PROGRAMS, programs) if "SCHEDULE" in self._kernel.arg_names else programs
 
 
 def as_simulated(argument: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Attention over packed sequences in Gluon for Hopper: consumers of dense attention, and copies that end with a sequence."""
+"""Attention over packed sequences in Gluon for Hopper: dense attention, by copies that end with a sequence."""
 
 from autotune.kernels.flash_attention_varlen.gluon_hopper.kernel import KERNEL
 

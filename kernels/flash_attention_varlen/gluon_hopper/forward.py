@@ -35,7 +35,7 @@ _NUMBERS = ["heads", "group", "window"]  # no binary of its own for any of them
 _POINTERS = ["log_sum_exp", "sinks", "table"]
 
 
-class Features(NamedTuple):
+class PackedFeatures(NamedTuple):
     """The features of a problem that a binary is compiled for; ``padded`` where queries may not count."""
 
     causal: bool
@@ -46,7 +46,7 @@ class Features(NamedTuple):
     heads_together: bool
 
 
-class Operands(NamedTuple):
+class PackedOperands(NamedTuple):
     """Tensor descriptors of ``[T, H, D]``, ragged, in tiles of one head; pointers to the outputs, sinks and tiles."""
 
     q: Any
@@ -68,7 +68,7 @@ class Call(NamedTuple):
     softcap: Any
 
 
-class Numbers(NamedTuple):
+class SequenceNumbers(NamedTuple):
     """The numbers of a tile's sequence and of its call, as the functions of dense attention read them."""
 
     seq_q: Any
@@ -91,7 +91,7 @@ def varlen_attention_forward(
     CONSUMERS: gl.constexpr = SCHEDULE.consumers
     SLOTS: gl.constexpr = SCHEDULE.slots
     REGISTERS: gl.constexpr = SCHEDULE.registers
-    tensors = Operands(q, k, v, out, log_sum_exp, sinks, table)
+    tensors = PackedOperands(q, k, v, out, log_sum_exp, sinks, table)
     call = Call(heads, group, window, score_scale, softcap)
     Q_SLOTS: gl.constexpr = CONSUMERS * SCHEDULE.query_slots
     PARTS: gl.constexpr = FEATURES.key_parts
@@ -105,8 +105,8 @@ def varlen_attention_forward(
     if CONSUMERS == 1:
         gl.warp_specialize(
             [
-                (consume, (0, rings, out_tiles, tensors, call, FEATURES, SCHEDULE)),
-                (produce, (rings, tensors, call, FEATURES, SCHEDULE)),
+                (consume_packed, (0, rings, out_tiles, tensors, call, FEATURES, SCHEDULE)),
+                (produce_packed, (rings, tensors, call, FEATURES, SCHEDULE)),
             ],
             [1],
             [PRODUCER_REGISTERS],
@@ -114,9 +114,9 @@ def varlen_attention_forward(
     elif CONSUMERS == 2:
         gl.warp_specialize(
             [
-                (consume, (0, rings, out_tiles, tensors, call, FEATURES, SCHEDULE)),
-                (consume, (1, rings, out_tiles, tensors, call, FEATURES, SCHEDULE)),
-                (produce, (rings, tensors, call, FEATURES, SCHEDULE)),
+                (consume_packed, (0, rings, out_tiles, tensors, call, FEATURES, SCHEDULE)),
+                (consume_packed, (1, rings, out_tiles, tensors, call, FEATURES, SCHEDULE)),
+                (produce_packed, (rings, tensors, call, FEATURES, SCHEDULE)),
             ],
             [4, 1],
             [REGISTERS, PRODUCER_REGISTERS],
@@ -124,10 +124,10 @@ def varlen_attention_forward(
     else:
         gl.warp_specialize(
             [
-                (consume, (0, rings, out_tiles, tensors, call, FEATURES, SCHEDULE)),
-                (consume, (1, rings, out_tiles, tensors, call, FEATURES, SCHEDULE)),
-                (consume, (2, rings, out_tiles, tensors, call, FEATURES, SCHEDULE)),
-                (produce, (rings, tensors, call, FEATURES, SCHEDULE)),
+                (consume_packed, (0, rings, out_tiles, tensors, call, FEATURES, SCHEDULE)),
+                (consume_packed, (1, rings, out_tiles, tensors, call, FEATURES, SCHEDULE)),
+                (consume_packed, (2, rings, out_tiles, tensors, call, FEATURES, SCHEDULE)),
+                (produce_packed, (rings, tensors, call, FEATURES, SCHEDULE)),
             ],
             [4, 4, 1],
             [REGISTERS, REGISTERS, PRODUCER_REGISTERS],
@@ -137,11 +137,11 @@ def varlen_attention_forward(
 @gluon.jit
 def numbers_of(tile, call):
     """Return the numbers of a tile."""
-    return Numbers(tile.used, tile.length, call.window, call.score_scale, call.softcap)
+    return SequenceNumbers(tile.used, tile.length, call.window, call.score_scale, call.softcap)
 
 
 @gluon.jit
-def produce(rings, tensors, call, FEATURES: gl.constexpr, SCHEDULE: gl.constexpr):
+def produce_packed(rings, tensors, call, FEATURES: gl.constexpr, SCHEDULE: gl.constexpr):
     """Copy the queries of each tile, and the keys and values that it sees, into the rings."""
     q_ring, k_ring, v_ring = rings
     CONSUMERS: gl.constexpr = SCHEDULE.consumers
@@ -170,7 +170,7 @@ def produce(rings, tensors, call, FEATURES: gl.constexpr, SCHEDULE: gl.constexpr
 
 
 @gluon.jit
-def consume(
+def consume_packed(
     CONSUMER: gl.constexpr, rings, out_tiles, tensors, call, FEATURES: gl.constexpr, SCHEDULE: gl.constexpr
 ):  # fmt: skip
     """Compute the rows of one consumer, of every tile."""

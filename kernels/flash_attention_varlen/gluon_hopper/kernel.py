@@ -7,7 +7,7 @@ import torch
 
 from autotune.errors import UnsupportedCallError
 from autotune.kernels.flash_attention_varlen.gluon_hopper.forward import varlen_attention_forward
-from autotune.kernels.flash_attention_varlen.gluon_hopper.launch import launch
+from autotune.kernels.flash_attention_varlen.gluon_hopper.launch import launch_packed
 from autotune.kernels.flash_attention_varlen.gluon_hopper.repeat import repeat_of
 from autotune.kernels.flash_attention_varlen.gluon_hopper.tile_table import write_tiles
 from autotune.kernels.flash_attention_varlen.inputs import Inputs, empty_inputs
@@ -64,7 +64,7 @@ class BoundPacked(BoundVarlen):
         lse = torch.empty(q.shape[:2], dtype=torch.float32, device=q.device) if return_lse else None
         with on_device_of(q):
             require_context(q.device)
-            launch(
+            launch_packed(
                 *(*given, out, lse),
                 seqused_q=seqused_q,
                 seqused_k=seqused_k,
@@ -83,7 +83,7 @@ class PackedKernel:
 
     def launch(self, config: Config, inputs: Inputs, outputs: tuple[torch.Tensor, ...]) -> None:
         lse = outputs[1] if len(outputs) > 1 else None
-        launch(*(*inputs.tensors, outputs[0], lse), **inputs.features, options=launch_options(config))
+        launch_packed(*(*inputs.tensors, outputs[0], lse), **inputs.features, options=launch_options(config))
 
     def warmup(self, config: Config, shape: VarlenShape, *, every_output: bool = False) -> Sequence[Any]:
         """Compile over tensors of the meta device; strides are those of contiguous tensors."""
@@ -92,7 +92,7 @@ class PackedKernel:
         out = inputs.q.new_empty((*sizes, shape.head_dim_v))
         lse = inputs.q.new_empty(sizes, dtype=torch.float32) if every_output else None
         options = launch_options(config)
-        return launch(*(*inputs.tensors, out, lse), **inputs.features, options=options, compile_only=True)
+        return launch_packed(*(*inputs.tensors, out, lse), **inputs.features, options=options, compile_only=True)
 
     def bind(self, config: Config, shape: VarlenShape) -> Callable[..., Any]:
         return BoundPacked(config, shape)

@@ -11,7 +11,7 @@ from autotune.kernels.flash_attention.gluon_hopper.forward import ROWS
 
 # As they are: to move them would change the source hash that the rows of the dense kernel were recorded with.
 from autotune.kernels.flash_attention.gluon_hopper.launch import DTYPES, LOG2_E, _schedule, _strides, _unfit, _workers
-from autotune.kernels.flash_attention_varlen.gluon_hopper.forward import Features, varlen_attention_forward
+from autotune.kernels.flash_attention_varlen.gluon_hopper.forward import PackedFeatures, varlen_attention_forward
 from autotune.kernels.flash_attention_varlen.gluon_hopper.ragged import LAST, MOST, WRAP
 from autotune.kernels.flash_attention_varlen.gluon_hopper.tile_table import COLUMNS, write_tiles
 from autotune.kernels.flash_attention_varlen.triton.sequence_order import Tile
@@ -21,7 +21,7 @@ from autotune.search_spaces.flash_attention.warp_groups import part_widths
 TABLE_WARPS: Final = 4  # that look at 256 sequences together
 
 
-def launch(
+def launch_packed(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
@@ -66,13 +66,13 @@ def launch(
     table_arguments = (table, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, tokens, key_tokens, batch)
     constants = (Tile(1, block_q, block_k), options["sequences"] == "longest", COLUMNS.value)
     arguments = (
-        *(_describe(q, rows, width), _describe(k, block_k, width), _describe(v, block_k, width_v)),
-        *(_describe(out, rows, width_v), lse, sinks, table),
+        *(_describe_ragged(q, rows, width), _describe_ragged(k, block_k, width), _describe_ragged(v, block_k, width_v)),
+        *(_describe_ragged(out, rows, width_v), lse, sinks, table),
         # A window longer than everything hides nothing; as it stands it could overflow 32 bits in the kernel.
         *(heads, heads // kv_heads, min(window or 0, tokens + key_tokens)),
         scale / softcap if softcap else scale * LOG2_E,
         softcap or 0.0,
-        Features(
+        PackedFeatures(
             causal=causal,
             window=window is not None,
             softcap=softcap is not None,
@@ -95,7 +95,7 @@ def launch(
     )
 
 
-def _describe(tensor: torch.Tensor, rows: int, width: int) -> TensorDescriptor:
+def _describe_ragged(tensor: torch.Tensor, rows: int, width: int) -> TensorDescriptor:
     """Return a ragged descriptor of ``[T, H, D]``, as ``ragged.place_of`` has its coordinates."""
     _, row, head, _ = _strides(tensor[None])
     block = [1, 1, rows, 1, width]

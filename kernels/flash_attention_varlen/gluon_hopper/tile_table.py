@@ -23,10 +23,10 @@ from autotune.kernels.flash_attention_varlen.triton.sequence_order import (
 COLUMNS = gl.constexpr(8)
 
 
-class Tile(NamedTuple):
-    """A tile of queries of one head: its first row in its sequence, and the packed rows of the sequence.
+class PackedTile(NamedTuple):
+    """A tile of queries of one head: its first row, counted in its sequence, and the packed rows of the sequence.
 
-    Of its ``count`` queries from the packed row ``begin`` on, ``used`` count; it has ``length`` keys from ``first_key``.
+    It has ``count`` queries from ``begin`` on, of which ``used`` count, and ``length`` keys from ``first_key`` on.
     """
 
     head: Any
@@ -78,7 +78,7 @@ def write_tiles(
     if LONGEST:
         sequence, behind = find_longest(queries_of, keys_of, slot, TILE)
     if slot == 0:
-        tl.store(table, tiles)
+        tl.store(table, tl.minimum(tiles, tl.num_programs(0)))  # whatever the offsets say
     begin, count = locate_sequences(queries_of, sequence)
     _, used = find_counting(queries_of, sequence, count)
     first_key, length = locate_sequences(keys_of, sequence)
@@ -111,7 +111,7 @@ def read_tile(table, number, tiles, heads, HEADS_TOGETHER: gl.constexpr):
         slot = number % slots
         head = number // slots
     place = table + (slot + 1) * COLUMNS
-    return Tile(
+    return PackedTile(
         head,
         gl.load(place),
         gl.load(place + 1),

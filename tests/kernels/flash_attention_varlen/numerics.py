@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
 
 import torch
 
 from autotune.correctness import STATISTIC_UNITS, error_limit
+from autotune.implementation import Kernel
 from autotune.kernels.flash_attention_varlen.definition import DEFINITION
 from autotune.kernels.flash_attention_varlen.inputs import Inputs, check_shape
 from autotune.kernels.flash_attention_varlen.triton import KERNEL
@@ -48,15 +49,28 @@ def truth(inputs: Inputs, dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
     return out, lse
 
 
-def launched(inputs: Inputs, config: Config = CONFIG) -> tuple[torch.Tensor, ...]:
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """A kernel, and configs of every order of sequences and of programs, and of each way to load."""
+
+    kernel: Kernel
+    configs: tuple[Config, ...]
+
+
+TRITON: Final = Runner(KERNEL, tuple(config_of(*order) for order in ORDERS))
+
+
+def launched(inputs: Inputs, config: Config = CONFIG, kernel: Kernel = KERNEL) -> tuple[torch.Tensor, ...]:
     outputs = DEFINITION.empty_outputs(inputs)
-    KERNEL.launch(config, inputs, outputs)
+    kernel.launch(config, inputs, outputs)
     return outputs
 
 
-def failure(inputs: Inputs, config: Config) -> str | None:
+def failure(inputs: Inputs, config: Config, kernel: Kernel = KERNEL) -> str | None:
     """Say how an output misses its truth, or None."""
-    for index, (found, true) in enumerate(zip(launched(inputs, config), truth(inputs, torch.float64), strict=True)):
+    for index, (found, true) in enumerate(
+        zip(launched(inputs, config, kernel), truth(inputs, torch.float64), strict=True)
+    ):
         rounded = truth(inputs, found.dtype)[index]
         limit = error_limit(true, rounded, found.dtype, **({"units": STATISTIC_UNITS} if index else {}))
         if (problem := compare(found, true, limit)) is not None:
@@ -64,32 +78,33 @@ def failure(inputs: Inputs, config: Config) -> str | None:
     return None
 
 
-def lengths_failure(lengths: Sequence[tuple[int, int]], fields: dict[str, Any], device: str) -> str | None:
+def lengths_failure(
+    lengths: Sequence[tuple[int, int]], fields: dict[str, Any], device: str, runner: Runner = TRITON
+) -> str | None:
     """Run sequences of these queries and keys in every order: the truth, and the same bits in each."""
     inputs = DEFINITION.make_inputs(check_shape(replace(HALF, **fields), lengths), seed=1, device=device)
     first: tuple[torch.Tensor, ...] | None = None
-    for order in ORDERS:
-        config = config_of(*order)
-        if (problem := failure(inputs, config)) is not None:
-            return f"{order}: {problem}"
-        found = launched(inputs, config)
+    for config in runner.configs:
+        if (problem := failure(inputs, config, runner.kernel)) is not None:
+            return f"{config}: {problem}"
+        found = launched(inputs, config, runner.kernel)
         first = first or found
         if not all(torch.equal(*pair) for pair in zip(first, found, strict=True)):
-            return f"{order}: other bits than in the first order"
+            return f"{config}: other bits than in the first order"
     return None
 
 
-def many_failure(count: int, order: tuple[str, str, str], device: str) -> str | None:
+def many_failure(count: int, config: Config, device: str, kernel: Kernel = KERNEL) -> str | None:
     """Run about as many sequences as a program looks at together, or more, most of them empty."""
     lengths = [(0, 0)] * count
     for number in (0, 100, 254, count - 2):
         lengths[number] = (3, 7)
     lengths[count - 1] = (40, 90)
     shape = check_shape(replace(HALF, heads=1, kv_heads=1), lengths)
-    return failure(DEFINITION.make_inputs(shape, seed=1, device=device), config_of(*order))
+    return failure(DEFINITION.make_inputs(shape, seed=1, device=device), config, kernel)
 
 
-def strides_failure(device: str) -> str | None:
+def strides_failure(device: str, config: Config = CONFIG, kernel: Kernel = KERNEL) -> str | None:
     """Run slices of one fused projection ``[T, H + 2 H_kv, D]``, between which lies NaN, by one of its heads."""
     inputs = DEFINITION.make_inputs(check_shape(HALF, [(40, 40), (7, 7), (0, 0)]), seed=1, device=device)
     tokens, width = inputs.q.shape[0], HALF.head_dim
@@ -97,44 +112,43 @@ def strides_failure(device: str) -> str | None:
     slices: dict[str, Any] = {"q": fused[:, :4, :width], "k": fused[:, 4:6, :width], "v": fused[:, 6:8, :width]}
     for name, room in slices.items():
         room.copy_(getattr(inputs, name))
-    found = launched(replace(inputs, **slices))
-    same = all(torch.equal(*pair) for pair in zip(found, launched(inputs), strict=True))
+    found, expected = launched(replace(inputs, **slices), config, kernel), launched(inputs, config, kernel)
+    same = all(torch.equal(*pair) for pair in zip(found, expected, strict=True))
     return None if same else "strides change the result"
 
 
-def neighbours_failure(device: str) -> str | None:
+def neighbours_failure(device: str, runner: Runner = TRITON) -> str | None:
     """A sequence of NaN beside one that is finite leaves that as it was: nothing of another is loaded."""
     inputs = DEFINITION.make_inputs(check_shape(HALF, [(20, 20), (33, 33), (20, 20)]), seed=1, device=device)
-    for order in ORDERS:
-        config = config_of(*order)
-        whole = launched(inputs, config)
+    for config in runner.configs:
+        whole = launched(inputs, config, runner.kernel)
         for name in ("q", "k", "v"):
             spoiled: dict[str, Any] = {each: getattr(inputs, each).clone() for each in ("q", "k", "v")}
             spoiled[name][20:53] = math.nan
-            found = launched(replace(inputs, **spoiled), config)
+            found = launched(replace(inputs, **spoiled), config, runner.kernel)
             for one, other in zip(whole, found, strict=True):
                 if not torch.equal(one[:20], other[:20]) or not torch.equal(one[53:], other[53:]):
-                    return f"{order}: {name} of another sequence reached a result"
+                    return f"{config}: {name} of another sequence reached a result"
     return None
 
 
-def graph_failure() -> str | None:
+def graph_failure(runner: Runner = TRITON) -> str | None:
     """Replay a captured launch after the offsets have changed: it computes the new division."""
     inputs = DEFINITION.make_inputs(check_shape(HALF, [(20, 40), (30, 20), (10, 30)]), seed=1, device="cuda")
-    for order in ORDERS:
-        config, outputs = config_of(*order), DEFINITION.empty_outputs(inputs)
-        KERNEL.launch(config, inputs, outputs)  # compiles
+    for config in runner.configs:
+        outputs = DEFINITION.empty_outputs(inputs)
+        runner.kernel.launch(config, inputs, outputs)  # compiles
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            KERNEL.launch(config, inputs, outputs)
+            runner.kernel.launch(config, inputs, outputs)
         for q_offsets, kv_offsets in (((0, 0, 45, 60), (0, 10, 90, 90)), ((0, 60, 60, 60), (0, 80, 85, 90))):
             inputs.cu_seqlens_q.copy_(torch.tensor(q_offsets))
             inputs.cu_seqlens_k.copy_(torch.tensor(kv_offsets))
             graph.replay()
             expected, eager = (truth(inputs, dtype)[0] for dtype in (torch.float64, torch.float16))
             if (problem := compare(outputs[0], expected, error_limit(expected, eager, torch.float16))) is not None:
-                return f"{order}: {problem}"
+                return f"{config}: {problem}"
     return None
 
 
@@ -146,7 +160,7 @@ HOSTILE: Final = {
 }
 
 
-def hostile_failure(name: str, device: str) -> str | None:
+def hostile_failure(name: str, device: str, runner: Runner = TRITON) -> str | None:
     """Rows past the queries are not written, and no key past the last is read, whatever the offsets say."""
     q_offsets, kv_offsets = HOSTILE[name]
     inputs = DEFINITION.make_inputs(check_shape(HALF, [(20, 30), (30, 30), (10, 30)]), seed=0, device=device)
@@ -156,11 +170,11 @@ def hostile_failure(name: str, device: str) -> str | None:
     offsets: dict[str, Any] = {
         each: torch.tensor(values, dtype=torch.int32, device=device) for each, values in changed.items()
     }
-    for order in ORDERS:
+    for config in runner.configs:
         out = inputs.q.new_full((110, *inputs.q.shape[1:]), -7.0)
-        KERNEL.launch(config_of(*order), replace(inputs, **placed, **offsets), (out[:60],))
+        runner.kernel.launch(config, replace(inputs, **placed, **offsets), (out[:60],))
         if not bool((out[60:] == -7.0).all()):
-            return f"{order}: rows past the queries were written"
+            return f"{config}: rows past the queries were written"
         if out[:60].isnan().any():
-            return f"{order}: keys past the last were read"
+            return f"{config}: keys past the last were read"
     return None

@@ -11,8 +11,9 @@ import torch
 from autotune.correctness import STATISTIC_UNITS, error_limit
 from autotune.implementation import Kernel
 from autotune.kernels.flash_attention_varlen.triton import KERNEL
+from autotune.space import Config
 from autotune.varlen_shape import VarlenShape
-from tests.kernels.flash_attention_varlen.numerics import HALF, ORDERS, config_of
+from tests.kernels.flash_attention_varlen.numerics import HALF, ORDERS, TRITON, config_of
 from tests.kernels.numerics import compare, dense_attention
 
 NAMES: Final = ("q_lens", "kv_lens", "kv_starts")
@@ -156,7 +157,9 @@ def slack(q: torch.Tensor, softcap: float | None) -> float:
 USED: Final = (((20, 40), (20, 33)), ((40, 20), (17, 20)), ((9, 9), (0, 9)), ((30, 30), (30, 0)), ((33, 33), (32, 31)))
 
 
-def used_failure(fields: dict[str, Any], device: str, kernel: Kernel = KERNEL) -> str | None:
+def used_failure(
+    fields: dict[str, Any], device: str, kernel: Kernel = KERNEL, configs: Sequence[Config] = TRITON.configs
+) -> str | None:
     """Run packed sequences of which not all rows count: each is as if it ended there, and what is beyond is NaN."""
     shape = VarlenShape(**{**HALF.as_dict(), "max_seq_q": 64, "max_seq_kv": 64, "mean_seq_kv": 40, **fields})
     rows, used = (torch.tensor(each) for each in zip(*USED, strict=True))
@@ -183,11 +186,11 @@ def used_failure(fields: dict[str, Any], device: str, kernel: Kernel = KERNEL) -
             tensor[begin + count : end] = math.nan
     both = [offsets[:, side].contiguous().to(device) for side in (0, 1)]
     numbers = {f"seqused_{each}": used[:, side].int().contiguous().to(device) for side, each in enumerate("qk")}
-    for order in ORDERS:
-        out, logarithms = kernel.bind(config_of(*order), shape)(q, k, v, *both, **numbers, return_lse=True)
+    for config in configs:
+        out, logarithms = kernel.bind(config, shape)(q, k, v, *both, **numbers, return_lse=True)
         problem = compare(out, true, error_limit(true, eager, dtype)) or compare(logarithms, lse, 1e-5)
         if problem is not None:
-            return f"{order}: {problem}"
+            return f"{config}: {problem}"
     return None
 
 

@@ -11,6 +11,7 @@ from tests.contract.interpreting import interpret
 from tests.kernels.flash_attention_varlen.numerics import (
     HOSTILE,
     ORDERS,
+    config_of,
     graph_failure,
     hostile_failure,
     lengths_failure,
@@ -59,14 +60,14 @@ def test_gpu_lengths_are_right_in_every_order(lengths: Lengths, fields: dict[str
 @pytest.mark.slow
 @pytest.mark.parametrize("order", [ORDERS[0], ORDERS[2]], ids=lambda order: order[0])
 def test_interpreted_sequences_are_found_among_many(order: tuple[str, str, str]) -> None:
-    assert interpret(many_failure, 258, order, "cpu") is None
+    assert interpret(many_failure, 258, config_of(*order), "cpu") is None
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("order", ORDERS, ids="-".join)
 @pytest.mark.parametrize("count", [256, 257, 258, 600])
 def test_gpu_sequences_are_found_among_many(count: int, order: tuple[str, str, str]) -> None:
-    assert many_failure(count, order, "cuda") is None
+    assert many_failure(count, config_of(*order), "cuda") is None
 
 
 @pytest.mark.slow
