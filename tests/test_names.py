@@ -22,6 +22,7 @@ SHARED: Final = {
     "call": {"kernels/baselines/naive", "kernels/paged_cache"},
     "export": {"autotune/cli", "autotune/table"},
     "flex": {"kernels/baselines", "search_spaces/flash_attention"},
+    "gluon_hopper": {"search_spaces/flash_attention", "search_spaces/flash_attention_varlen"},
     "kv_cache": {"autotune/lab/suites/axes", "kernels/baselines"},
     "machine": {"benchmarks/live", "benchmarks/search_efficiency"},
     "masks": {"kernels/flash_attention/flex", "kernels/tiles"},

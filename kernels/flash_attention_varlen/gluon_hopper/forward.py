@@ -15,7 +15,7 @@ from autotune.kernels.flash_attention.gluon_hopper.rings import begin_ring, hand
 from autotune.kernels.flash_attention.gluon_hopper.schedule import block_bounds, block_bounds_of
 from autotune.kernels.flash_attention.gluon_hopper.turns import end_turn
 from autotune.kernels.flash_attention.gluon_hopper.weights import as_factor, shift_of, visible_keys
-from autotune.kernels.flash_attention_varlen.gluon_hopper.ragged import Rows, as_dense, fill_rows, place_of
+from autotune.kernels.flash_attention_varlen.gluon_hopper.ragged import SequenceRows, as_dense, fill_rows, place_of
 from autotune.kernels.flash_attention_varlen.gluon_hopper.tile_table import count_tiles, read_tile
 from autotune.kernels.gluon import (
     copy_out,
@@ -156,7 +156,7 @@ def produce_packed(rings, tensors, call, FEATURES: gl.constexpr, SCHEDULE: gl.co
     for number in range(gl.program_id(0), tiles, gl.num_programs(0)):
         tile = read_tile(tensors.table, number, tiles, call.heads, FEATURES.heads_together)
         bounds = block_bounds(tile.row, numbers_of(tile, call), BLOCK_Q, BLOCK_K, FEATURES)
-        queries, keys = Rows(tile.begin, tile.count), Rows(tile.first_key, tile.length)
+        queries, keys = SequenceRows(tile.begin, tile.count), SequenceRows(tile.first_key, tile.length)
         for consumer in gl.static_range(CONSUMERS):
             row = tile.row + consumer * ROWS
             fill_rows(q_ring, tensors.q, queries, row, tile.head, q_turn + consumer, PARTS, Q_SLOTS)
@@ -242,7 +242,7 @@ def consume_packed(
         wait_copies_out(0)  # of the tile before
         out_tile.reshape([ROWS, WIDTH]).store(results.to(out.dtype))
         fence_async_shared()
-        copy_out(out, place_of(Rows(tile.begin, tile.count), row, tile.head, 0), out_tile)
+        copy_out(out, place_of(SequenceRows(tile.begin, tile.count), row, tile.head, 0), out_tile)
         if SCHEDULE.out_in_queries:
             wait_copies_out(0)
             hand_back(q_ring, q_turn, Q_SLOTS)

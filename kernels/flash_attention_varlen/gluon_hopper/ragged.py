@@ -20,7 +20,7 @@ MOST = gl.constexpr(2**31 - 2**16)  # of a dimension's size
 WRAP = gl.constexpr(2**34)  # elements: LAST of them are 2**64, of which nothing is left in an address
 
 
-class Rows(NamedTuple):
+class SequenceRows(NamedTuple):
     """The packed rows of a sequence."""
 
     begin: Any

@@ -48,12 +48,12 @@ FORWARD, RAGGED, TABLE, LAUNCH = "forward.py", "ragged.py", "tile_table.py", "la
 PRODUCT: Final = "accumulator = warpgroup_mma_wait(0, deps=[accumulator])"
 STUCK: Final = (*CAUGHT, Status.HANG, Status.LAUNCH_ERROR)
 MUTANTS: Final = (
-    Mutant("keys of the first sequence", FORWARD, "Rows(tile.first_key, tile.length)", "Rows(0, tile.length)", "full",
-           WRONG),
-    Mutant("queries end as keys do", FORWARD, "queries, keys = Rows(tile.begin, tile.count)",
-           "queries, keys = Rows(tile.begin, tile.length)", "full", WRONG),
-    Mutant("results behind the sequence", FORWARD, "place_of(Rows(tile.begin, tile.count)",
-           "place_of(Rows(tile.begin, tile.count + 64)", "causal", STUCK, races=True),
+    Mutant("keys of the first sequence", FORWARD, "SequenceRows(tile.first_key, tile.length)",
+           "SequenceRows(0, tile.length)", "full", WRONG),
+    Mutant("queries end as keys do", FORWARD, "queries, keys = SequenceRows(tile.begin, tile.count)",
+           "queries, keys = SequenceRows(tile.begin, tile.length)", "full", WRONG),
+    Mutant("results behind the sequence", FORWARD, "place_of(SequenceRows(tile.begin, tile.count)",
+           "place_of(SequenceRows(tile.begin, tile.count + 64)", "causal", STUCK, races=True),
     Mutant("one row before the bound", RAGGED, "LAST - rows.count + row", "LAST - rows.count + row + 1", "causal"),
     Mutant("first columns in every part", RAGGED, "part * descriptor.block_shape[4]", "0", "parts", WRONG),
     Mutant("logarithms of the first sequence", FORWARD, "gl.cast(tile.begin + rows,", "gl.cast(rows,", "causal"),
