@@ -13,11 +13,13 @@ from autotune.kernels.flash_attention.gluon_hopper import kernel as gluon
 from autotune.kernels.flash_attention.triton import kernel as dense
 from autotune.kernels.flash_attention.triton_masked import kernel as masked
 from autotune.kernels.flash_attention.triton_split_keys import kernel as shares
+from autotune.kernels.flash_attention_varlen.gluon_hopper import kernel as packed
 from autotune.kernels.flash_attention_varlen.triton import kernel as varlen
 from autotune.kernels.paged_decode.triton import kernel as decode
 from autotune.kernels.paged_decode.triton_latent import kernel as latents
 from autotune.kernels.paged_prefill.triton import kernel as prefill
 from autotune.search_spaces.flash_attention.gluon_hopper import IMPLEMENTATION as GLUON
+from autotune.search_spaces.flash_attention_varlen.gluon_hopper import IMPLEMENTATION as PACKED
 from autotune.shape import AttentionShape, PagedShape
 from autotune.space import Config
 from autotune.varlen_shape import VarlenShape
@@ -186,6 +188,18 @@ def varlen_with(*, loads: str, sinks: torch.Tensor | None = None, **options: Any
     return Problem(varlen.KERNEL.bind(config, shape), draw, options)
 
 
+def packed_in_gluon(*, sinks: torch.Tensor | None = None, has_used: bool = False, **options: Any) -> Problem:
+    sizes: dict[str, Any] = {"batch": 3, "heads": 4, "kv_heads": 2, "max_seq_q": 8, "head_dim": 16, "head_dim_v": 32}
+    shape = VarlenShape(**sizes, max_seq_kv=20, dtype="float16", causal=True, sinks=sinks is not None)
+    used = {"seqused_q": [3, 0, 7], "seqused_k": [10, 1, 18]} if has_used else {}
+
+    def draw() -> dict[str, torch.Tensor]:
+        numbers = {name: torch.tensor(values, dtype=torch.int32) for name, values in used.items()}
+        return draw_varlen() | numbers | ({} if sinks is None else {"sinks": sinks.clone()})
+
+    return Problem(packed.KERNEL.bind(PACKED.space.default(shape, NVIDIA_H200), shape), draw, options)
+
+
 def padded_with(*, loads: str, **options: Any) -> Problem:
     """Attend over a padded batch whose heads come before its rows."""
     sizes: dict[str, Any] = {"batch": 3, "heads": 4, "kv_heads": 2, "max_seq_q": 8, "head_dim": 16, "head_dim_v": 32}
@@ -231,6 +245,8 @@ def problems() -> Iterator[Problem]:
     yield decode_latents(splits=2, return_lse=True)
     yield varlen_with(loads="pointer", sinks=heads, return_lse=True)
     yield varlen_with(loads="descriptor", scale=0.3)
+    yield packed_in_gluon(sinks=heads, return_lse=True)
+    yield packed_in_gluon(has_used=True, scale=0.3)
     yield padded_with(loads="pointer", return_lse=True)
     yield padded_with(loads="descriptor", scale=0.3)
     yield prefill_with()

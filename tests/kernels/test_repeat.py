@@ -15,6 +15,8 @@ from autotune.kernels.flash_attention.triton.forward import flash_attention_forw
 from autotune.kernels.flash_attention.triton_masked import repeat as masked
 from autotune.kernels.flash_attention.triton_masked.forward import flash_attention_masked_forward
 from autotune.kernels.flash_attention.triton_split_keys.forward import attend_shares, combine_shares
+from autotune.kernels.flash_attention_varlen.gluon_hopper.forward import varlen_attention_forward
+from autotune.kernels.flash_attention_varlen.gluon_hopper.tile_table import write_tiles
 from autotune.kernels.flash_attention_varlen.triton import repeat as varlen
 from autotune.kernels.flash_attention_varlen.triton.forward import flash_attention_varlen_forward
 from autotune.kernels.paged_decode.triton import repeat as decode
@@ -54,6 +56,8 @@ MASKED: Final = {**{name: name for name in "qkv"}, "operands": masked.NAMES[3:],
 SHARES: Final = DENSE | {"partials": (*ROOM, None)}
 COMBINE: Final = {"partials": (*ROOM, None)} | {name: name for name in OUTPUTS}
 VARLEN: Final = {name: name for name in varlen.NAMES[:6]} | {"padding": varlen.NAMES[6:], "outputs": OUTPUTS}
+TILES: Final = {name: name for name in ("table", *varlen.NAMES[3:5], "seqused_q", "seqused_k")}
+PACKED: Final = {name: name for name in ("q", "k", "v", *OUTPUTS, "sinks", "table")}
 CASES: Final = {
     "flash_attention": Repeated("flash_attention.repeat", (flash_attention_forward,), (DENSE,), dense.NAMES),
     "flash_attention in Gluon": Repeated(
@@ -67,6 +71,12 @@ CASES: Final = {
     ),
     "flash_attention_varlen": Repeated(
         "flash_attention_varlen.triton.repeat", (flash_attention_varlen_forward,), (VARLEN,), varlen.NAMES
+    ),
+    "flash_attention_varlen in Gluon": Repeated(
+        "flash_attention_varlen.gluon_hopper.repeat",
+        (write_tiles, varlen_attention_forward),
+        (TILES, PACKED),
+        varlen.NAMES,
     ),
     "paged_decode split": Repeated(
         "paged_decode.triton.repeat", (paged_decode_split, combine_partials), (DECODE, MERGE), decode.NAMES
@@ -93,7 +103,8 @@ def arguments_of(case: Repeated, monkeypatch: pytest.MonkeyPatch) -> list[tuple[
     monkeypatch.setattr(repeat, "relaunch_of", relaunch_of, raising=False)
     monkeypatch.setattr(repeat, "stream_reader", lambda: lambda device: 0)
     monkeypatch.setattr(Workspace, "allocate", lambda self, q: (None, ROOM))
-    tensors = {name: torch.empty(1) for name in (*case.names, *OUTPUTS)}
+    tensors = {name: torch.empty(1) for name in (*case.names, *OUTPUTS, "table")}
+    monkeypatch.setattr(repeat, "new_table", lambda like, sizes: tensors["table"], raising=False)
     results: Any = SimpleNamespace(take=lambda *_: tuple(tensors[name] for name in OUTPUTS))
     launches = [PastLaunch(None, (1,), tuple(map(first_argument, kernel.arg_names))) for kernel in case.kernels]
     made = repeat.repeat_of(launches, results, torch.device("cuda", 0))
@@ -104,7 +115,7 @@ def arguments_of(case: Repeated, monkeypatch: pytest.MonkeyPatch) -> list[tuple[
 
 
 def first_argument(name: str) -> Any:
-    return PARTIALS if name == "partials" else f"constant {name}"
+    return {"partials": PARTIALS, "table": PARTIALS.statistics}.get(name, f"constant {name}")
 
 
 def named(value: Any, name_of: Callable[[Any], str | None]) -> Any:

@@ -18,7 +18,7 @@ class RepeatedPacked:
     def __init__(
         self,
         relaunches: Sequence[Relaunch],
-        descriptors: Descriptors,
+        descriptors: Descriptors | None,
         table_sizes: torch.Size,
         results: ResultBuffers,
         device: int,
@@ -33,24 +33,29 @@ class RepeatedPacked:
     def __call__(
         self, inputs: Any, addresses: list[Any], out: torch.Tensor | None
     ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-        queries = inputs[0]
-        found, lse = self._results.take(queries, inputs, addresses, out)
-        table = queries.new_empty(self._table_sizes, dtype=torch.int32)
+        found, lse = self._results.take(inputs[0], inputs, addresses, out)
+        table = new_table(inputs[0], self._table_sizes)
         q, k, v, q_offsets, kv_offsets, sinks, q_used, kv_used, *_ = addresses
-        described = self._descriptors.of((*inputs[:3], found), (q, k, v, found.data_ptr()))
+        loaded: tuple[Any, ...] = (q, k, v, found.data_ptr())
+        if self._descriptors is not None:
+            loaded = self._descriptors.of((*inputs[:3], found), loaded)
         stream, place = self._stream_of(self.device), table.data_ptr()
         self._write_tiles(stream, (place, q_offsets, kv_offsets, q_used, kv_used))
-        self._attend(stream, (*described, None if lse is None else lse.data_ptr(), sinks, place))
+        self._attend(stream, (*loaded, None if lse is None else lse.data_ptr(), sinks, place))
         del table  # not before: what is allocated next on this stream may take its place
         return found if lse is None else (found, lse)
+
+
+def new_table(like: torch.Tensor, sizes: torch.Size) -> torch.Tensor:
+    """Return room for a table of tiles."""
+    return like.new_empty(sizes, dtype=torch.int32)
 
 
 def repeat_of(launches: Sequence[PastLaunch], results: ResultBuffers, device: torch.device) -> RepeatedPacked | None:
     """Return what repeats a call that has made these launches; None where none can be made again."""
     if len(launches) != len(VARYING) or (relaunches := relaunches_of(launches, VARYING)) is None:
         return None
-    described = described_by(launches[1], VARYING[1])
-    if described is None or described.descriptors is None:
+    if (described := described_by(launches[1], VARYING[1])) is None:
         return None
     sizes = launches[0].arguments[TABLE].shape
     return RepeatedPacked(relaunches, described.descriptors, sizes, results, device.index)
