@@ -20,7 +20,7 @@ from autotune.kernels.gluon import (
     warpgroup_mma_wait,
 )
 from tests.kernels import gluon_simulator
-from tests.kernels.gluon_simulator import Descriptor, HangError, Program, simulate
+from tests.kernels.gluon_simulator import Descriptor, HangError, Program, StridedDescriptor, simulate
 
 SLOTS = gl.constexpr(2)
 TILES = gl.constexpr(6)
@@ -87,6 +87,20 @@ def run(first: int = 0, early: bool = False, left: int = 0) -> tuple[Any, Any]:
 def test_a_sound_kernel_is_right() -> None:
     out, expected = run()
     np.testing.assert_allclose(out, expected, atol=1e-3)
+
+
+def test_a_descriptor_ends_at_its_sizes_and_adds_addresses_modulo_2_64() -> None:
+    memory = np.arange(1.0, 61.0, dtype=np.float16)  # rows of 4
+    # 2**30 of the first stride are 2**63 elements, which are all bits of an address, less 2**30 rows.
+    ragged = StridedDescriptor(memory, [2**31 - 1, 9, 2**30, 4], [2**33 - 4, 4, 4, 1], [1, 1, 3, 4])
+    found = ragged.read([2**30, 7, 2**30 - 2, 0])  # rows 5 and 6, the last of a sequence
+    np.testing.assert_array_equal(found[0, 0], [[21, 22, 23, 24], [25, 26, 27, 28], [0, 0, 0, 0]])
+    ragged.write([2**30, 7, 2**30 - 1, 0], np.zeros((1, 1, 3, 4)))
+    assert memory[24:28].tolist() == [0] * 4
+    assert memory[28] == 29
+    assert np.isnan(ragged.read([2**30, 8, 0, 0])).all()  # within the sizes, and not of this tensor
+    with pytest.raises(AssertionError, match="outside of the tensor"):
+        ragged.write([2**30, 8, 0, 0], np.zeros((1, 1, 3, 4)))
 
 
 def test_a_slot_that_is_handed_back_too_early_gives_wrong_numbers(monkeypatch: pytest.MonkeyPatch) -> None:

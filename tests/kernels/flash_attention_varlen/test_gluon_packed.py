@@ -10,9 +10,11 @@ from autotune.device import NVIDIA_H200
 from autotune.errors import UnsupportedCallError
 from autotune.kernels.flash_attention_varlen.gluon_hopper import KERNEL, kernel, launch
 from autotune.kernels.flash_attention_varlen.gluon_hopper.launch import launch_packed
+from autotune.kernels.flash_attention_varlen.gluon_hopper.tile_table import COLUMNS, write_tiles
+from autotune.kernels.flash_attention_varlen.triton.sequence_order import Tile
 from autotune.space import Config
 from tests.contract.compiling import compile_sample
-from tests.contract.simulating import simulated_launches
+from tests.contract.simulating import SimulatedLaunch, simulated_launches
 from tests.kernels.flash_attention_varlen.numerics import (
     HALF,
     HOSTILE,
@@ -125,6 +127,26 @@ def test_simulated_sequences_are_found_among_many() -> None:
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_simulated_strides_may_be_any() -> None:
     assert strides_failure("cpu", PLAIN, KERNEL) is None
+
+
+@pytest.mark.parametrize(
+    ("longest", "expected"),
+    [
+        (False, [(0, 0), (128, 5), (0, 5), (0, 135)]),
+        (True, [(0, 135), (0, 0), (128, 5), (0, 5)]),  # of 2, 1 and 1 blocks of keys
+    ],
+)
+def test_the_table_has_each_tile_once_and_in_order(longest: bool, expected: list[tuple[int, int]]) -> None:
+    """Of a sequence the last tile comes first."""
+    offsets = [torch.tensor(each, dtype=torch.int32) for each in ([0, 5, 135, 135, 144], [0, 3, 63, 66, 144])]
+    table = torch.full((7, COLUMNS.value), -1, dtype=torch.int32)
+    write = SimulatedLaunch(write_tiles)[(6,)]
+    write(table, *offsets, None, None, 144, 144, 4, Tile(1, 128, 64), longest, COLUMNS.value)
+    assert int(table[0, 0]) == 4
+    assert [(row, begin) for row, begin, *_ in table[1:5].tolist()] == expected
+    rests = {begin: tuple(rest) for _, begin, *rest in table[1:5].tolist()}
+    assert rests[5] == (130, 130, 3, 60, -1, -1)  # queries, those that count, the first key, keys
+    assert bool((table[5:] == -1).all())
 
 
 def tensors(**replaced: torch.Tensor) -> dict[str, Any]:
