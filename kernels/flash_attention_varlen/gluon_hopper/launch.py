@@ -47,13 +47,16 @@ def launch_packed(
     on the meta device.
 
     Raises:
-        UnsupportedCallError: TMA cannot copy tiles of a tensor, for its address or its strides, or there are no keys.
+        UnsupportedCallError: TMA cannot copy tiles of a tensor, for its address or its strides; there are no keys, or
+            more rows than ragged tensor maps have.
     """
     (tokens, heads, head_dim), (key_tokens, kv_heads, head_dim_v) = q.shape, v.shape
     if out.numel() == 0:
         return ()
     if key_tokens == 0:
         raise UnsupportedCallError("k has no keys, which no tensor map describes")
+    if (longest := max(tokens, key_tokens)) > LAST.value:
+        raise UnsupportedCallError(f"{longest} packed rows are more than the {LAST.value} of a ragged tensor map")
     for name, tensor in {"q": q, "k": k, "v": v, "out": out}.items():
         if (reason := _unfit(tensor[None])) is not None:
             raise UnsupportedCallError(f"{name}: {reason}, which tensor-map copies need")

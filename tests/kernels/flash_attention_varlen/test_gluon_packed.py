@@ -15,6 +15,7 @@ from autotune.kernels.flash_attention_varlen.triton.sequence_order import Tile
 from autotune.space import Config
 from tests.contract.compiling import compile_sample
 from tests.contract.simulating import SimulatedLaunch, simulated_launches
+from tests.kernels.flash_attention_varlen import padded
 from tests.kernels.flash_attention_varlen.numerics import (
     HALF,
     HOSTILE,
@@ -49,6 +50,8 @@ THREE: Final = Config({**PLAIN, "consumers": 3, "slots": 3, "BLOCK_K": 128, "ord
 PACKED: Final = Runner(KERNEL, (PLAIN, TURNS, ALONE))
 OTHERS: Final = Runner(KERNEL, (THREE, Config({**THREE, "results": "queries"})))
 
+# Of sequences longer than a tile: rows, and those that count.
+LONG_USED: Final = (((300, 200), (100, 150)), ((140, 30), (0, 30)), ((129, 129), (129, 65)))
 AROUND_TILES: Final = [(0, 0), (1, 1), (63, 65), (64, 64), (65, 63), (127, 129), (128, 128), (129, 127), (300, 300)]
 CASES: Final[dict[str, tuple[Lengths, dict[str, Any]]]] = {
     "none of either": ([(5, 0), (0, 9), (33, 40), (0, 0)], {}),
@@ -105,6 +108,13 @@ def test_simulated_sequences_do_not_touch_each_other() -> None:
 @pytest.mark.parametrize("config", [PLAIN, pytest.param(TURNS, marks=pytest.mark.slow)], ids=["plain", "turns"])
 def test_simulated_sequences_end_where_their_rows_do(config: Config) -> None:
     assert used_failure({}, "cpu", KERNEL, (config,)) is None
+
+
+@pytest.mark.usefixtures("simulated")
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_simulated_tiles_without_a_row_that_counts_see_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(padded, "USED", LONG_USED)
+    assert used_failure({"window": 40}, "cpu", KERNEL, (PLAIN,)) is None
 
 
 @pytest.mark.slow
@@ -168,9 +178,10 @@ FEATURES: Final[dict[str, Any]] = {"causal": False, "window": None, "softcap": N
         ({"k": torch.empty_strided((50, 2, 64), (131, 64, 1), dtype=torch.float16)}, "k: its strides are .* 16 bytes"),
         ({"v": torch.empty(50, 1, 64).half().expand(50, 2, 64)}, "v: its strides are .* positive multiples"),
         ({"out": torch.empty(40 * 256 + 1).half()[1:].view(40, 4, 64)}, "out: its address is 2 bytes past"),
+        ({"q": torch.empty(2**30 + 1, 4, 64, dtype=torch.float16, device="meta")}, "1073741825 packed rows are more"),
         ({name: torch.empty(0, 2, 64).half() for name in ("k", "v")}, "k has no keys, which no tensor map describes"),
     ],
-    ids=["stride", "expanded", "address", "no-keys"],
+    ids=["stride", "expanded", "address", "rows", "no-keys"],
 )
 def test_what_tma_cannot_copy_is_refused_by_name(replaced: dict[str, torch.Tensor], reason: str) -> None:
     with pytest.raises(UnsupportedCallError, match=f"^{reason}"):
@@ -214,9 +225,11 @@ def test_gpu_sequences_do_not_touch_each_other() -> None:
 
 
 @pytest.mark.gpu
-def test_gpu_sequences_end_where_their_rows_do() -> None:
+def test_gpu_sequences_end_where_their_rows_do(monkeypatch: pytest.MonkeyPatch) -> None:
     require_hopper()
     assert used_failure({}, "cuda", KERNEL, PACKED.configs) is None
+    monkeypatch.setattr(padded, "USED", LONG_USED)
+    assert used_failure({"window": 40}, "cuda", KERNEL, PACKED.configs) is None
 
 
 @pytest.mark.gpu
