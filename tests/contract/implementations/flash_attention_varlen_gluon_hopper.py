@@ -18,7 +18,7 @@ SHAPES: Final = {
     "parts": VarlenShape(**{**SIZES, "head_dim": 96}, head_dim_v=64),
 }
 # Queries and keys of each sequence: about a tile of two consumers, none of either, and tiles that use slots again.
-LENGTHS: Final = ((129, 203), (0, 5), (3, 0), (200, 200), (64, 128), (9, 1), (1, 66), (100, 70))
+LENGTHS: Final = ((129, 203), (0, 5), (3, 0), (150, 150), (9, 1), (64, 66))
 SIMPLE: Final[dict[str, Any]] = {
     "consumers": 2,
     "BLOCK_K": 64,
@@ -50,8 +50,8 @@ STUCK: Final = (*CAUGHT, Status.HANG, Status.LAUNCH_ERROR)
 MUTANTS: Final = (
     Mutant("keys of the first sequence", FORWARD, "SequenceRows(tile.first_key, tile.length)",
            "SequenceRows(0, tile.length)", "full", WRONG),
-    Mutant("queries end as keys do", FORWARD, "queries, keys = SequenceRows(tile.begin, tile.count)",
-           "queries, keys = SequenceRows(tile.begin, tile.length)", "full", WRONG),
+    Mutant("queries end before their tile", FORWARD, "queries, keys = SequenceRows(tile.begin, tile.count)",
+           "queries, keys = SequenceRows(tile.begin, tile.row)", "full", WRONG),
     Mutant("results behind the sequence", FORWARD, "place_of(SequenceRows(tile.begin, tile.count)",
            "place_of(SequenceRows(tile.begin, tile.count + 64)", "causal", STUCK, races=True),
     Mutant("one row before the bound", RAGGED, "LAST - rows.count + row", "LAST - rows.count + row + 1", "causal"),
