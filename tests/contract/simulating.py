@@ -18,7 +18,8 @@ from autotune.registry import load_definition
 from autotune.trial import Status
 from tests.contract.planting import Gate, Mutant, load_copy, package_of
 from tests.kernels import gluon_simulator
-from tests.kernels.gluon_simulator import Descriptor, HangError, Pointer, StridedDescriptor, simulate
+from tests.kernels.gluon_simulator import Descriptor, HangError, Pointer, simulate
+from tests.kernels.strided_descriptor import StridedDescriptor
 
 PROGRAMS: Final = 2  # so that each computes several tiles, and slots are used again
 HANG_SECONDS: Final = 10.0  # of a mutant; no wait of a right kernel takes a hundredth

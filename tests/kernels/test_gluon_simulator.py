@@ -20,7 +20,8 @@ from autotune.kernels.gluon import (
     warpgroup_mma_wait,
 )
 from tests.kernels import gluon_simulator
-from tests.kernels.gluon_simulator import Descriptor, HangError, Program, StridedDescriptor, simulate
+from tests.kernels.gluon_simulator import Descriptor, HangError, Program, simulate
+from tests.kernels.strided_descriptor import StridedDescriptor
 
 SLOTS = gl.constexpr(2)
 TILES = gl.constexpr(6)
