@@ -24,7 +24,7 @@ _lock: Final = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Why a candidate is served: the rung of the ladder, the row it came from, and what differs from here.
+    """The reason why a candidate is served: the rung of the ladder, the row it came from, and what differs from here.
 
     ``reason`` says it in a line: its ``cause``, what is ``served`` on the rung ``default``, and a ``hint`` to a name
     that was perhaps meant. ``row`` and ``distance`` are None on the rungs ``default`` and ``pinned``. ``origin`` says
