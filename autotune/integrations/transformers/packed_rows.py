@@ -1,4 +1,4 @@
-"""The places of the tokens that count in padded or packed rows, for ``autotune.attention_varlen``; found once a forward."""
+"""Places of the tokens that count in padded or packed rows, for ``autotune.attention_varlen``; found once a forward."""
 
 from dataclasses import dataclass
 
