@@ -73,15 +73,17 @@ def _miscompiled(config: Config, shape: AttentionShape, device: Device) -> str |
 
     Where warp groups multiply and pieces lie in the same shared memory in different swizzles, as they do without a
     pipeline, ptxas 12.8 lets some of their instructions take a descriptor from a register that nothing has written
-    (``tests.kernels.flash_attention.uniform_registers`` finds them). Of float32, tiles are cut into numbers of bfloat16,
-    which have no pipeline.
+    (``tests.kernels.flash_attention.uniform_registers`` finds them). Of float32, tiles are cut into numbers of
+    bfloat16, which have no pipeline.
     """
     if not device.has("wgmma") or config.integer("BLOCK_Q") < GROUP_ROWS:
         return None
     if ITEM_BYTES[shape.dtype] != 2:
-        return f"BLOCK_Q={config['BLOCK_Q']} of {shape.dtype} is miscompiled on {device.arch}; fewer than {GROUP_ROWS} are not"
+        return (
+            f"BLOCK_Q={config['BLOCK_Q']} of {shape.dtype} is miscompiled on {device.arch}, {GROUP_ROWS} and more are"
+        )
     if config["num_stages"] == 1:
-        return f"num_stages=1 of BLOCK_Q={config['BLOCK_Q']} is miscompiled on {device.arch}; a pipeline is not"
+        return f"num_stages=1 of BLOCK_Q={config['BLOCK_Q']} is miscompiled on {device.arch}, where a pipeline is not"
     return None
 
 

@@ -18,10 +18,13 @@ from autotune.space import Config
 SPACE: Final = IMPLEMENTATION.space
 DEVICES: Final = {arch: replace(NVIDIA_H200, name=arch, arch=arch) for arch in (*ARCHITECTURES, "sm_999", "gfx9999")}
 SHAPE: Final = AttentionShape(batch=3, heads=8, kv_heads=2, seq_q=100, seq_kv=300, head_dim=72)
-PIECES: Final = {
-    **{40: (32, 16), 48: (32, 16), 72: (64, 16), 80: (64, 16), 96: (64, 32), 136: (128, 16)},
-    **{144: (128, 16), 160: (128, 32), 192: (128, 64)},
-}
+PIECES: Final = dict(
+    zip(
+        (40, 48, 72, 80, 96, 136, 144, 160, 192),
+        ((32, 16), (32, 16), (64, 16), (64, 16), (64, 32), (128, 16), (128, 16), (128, 32), (128, 64)),
+        strict=True,
+    )
+)
 
 
 def with_widths(head_dim: int, head_dim_v: int) -> AttentionShape:

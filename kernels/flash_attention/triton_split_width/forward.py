@@ -2,7 +2,7 @@
 """Flash attention forward in Triton over two pieces of a head's columns, each of a power of two.
 
 Algorithm: FlashAttention-2 (Dao, arXiv 2307.08691, algorithm 1) with the softmax in base 2. A product of queries and
-keys is the sum over pieces of their columns, one of weights and values a piece of the output's columns each: heads of 72
+keys is the sum over pieces of their columns, one of weights and values a piece of the output's columns: heads of 72
 take tiles of 64 and of 16 columns, where one tile would have 128.
 """
 

@@ -14,7 +14,7 @@ from autotune.search_spaces.bounds import MIN_BLOCK
 from autotune.search_spaces.flash_attention.split_widths import split_widths
 
 LOG2_E: Final = math.log2(math.e)
-# Bytes, of addresses and strides: what TMA copies (CUDA driver API, cuTensorMapEncodeTiled), and a pipeline by pointers.
+# Bytes, of addresses and strides: of TMA (CUDA driver API, cuTensorMapEncodeTiled), and of a pipeline by pointers.
 ALIGNMENT: Final = 16
 MAX_STRIDE: Final = 2**40  # bytes, of tensor maps
 
@@ -36,8 +36,8 @@ def launch(
     """Launch one forward pass over checked tensors ``[B, S, H, D]`` with unit last strides.
 
     ``options`` are the parameters of a config without those that do not apply. Tensors with a step of 0, which has no
-    descriptor, are loaded by pointer under the same config. With ``compile_only`` nothing runs and the tensors may be on
-    the meta device; the compiled kernel is returned.
+    descriptor, are loaded by pointer under the same config. With ``compile_only`` nothing runs and the tensors may be
+    on the meta device; the compiled kernel is returned.
 
     Raises:
         UnsupportedCallError: the address or a stride of queries, keys or values is no multiple of 16 bytes.
@@ -99,7 +99,7 @@ def rests_of(tensors: tuple[torch.Tensor, ...], main: Widths, rest: Widths) -> l
 def _unaligned(tensor: torch.Tensor) -> str | None:
     """Return why a tensor is not loaded 16 bytes at a time, or None.
 
-    Copies of fewer than 4 bytes have no pipeline, without which this kernel is miscompiled on Hopper; the space says how.
+    Copies of fewer than 4 bytes have no pipeline, without which this kernel is miscompiled on Hopper, as the space says.
     """
     if past := tensor.data_ptr() % ALIGNMENT:
         return f"its address is {past} bytes past a multiple of {ALIGNMENT} bytes"

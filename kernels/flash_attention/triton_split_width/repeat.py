@@ -29,7 +29,9 @@ class PiecesOf(Sequence[torch.Tensor]):
         if isinstance(index, slice):
             return [self[each] for each in range(*index.indices(len(self)))]
         number = len(self._begins)
-        return self._inputs[index] if index < number else self._inputs[index - number][..., self._begins[index - number] :]
+        return (
+            self._inputs[index] if index < number else self._inputs[index - number][..., self._begins[index - number] :]
+        )
 
 
 class RepeatedPieces:

@@ -94,7 +94,7 @@ OPERANDS: Final[Factors] = {
 # Of heads that are cut in pieces: keys and values, and one of them alone.
 CUT: Final[Factors] = {
     "dtype": ("float16", "float32"),
-    "head_dims": ((40, 40), (72, 72), (192, 128), (64, 72)),
+    "head_dims": ((40, 40), (72, 72), (80, 80), (192, 128), (64, 72)),
     "heads": ((6, 2), (5, 1)),
     "lengths": ((7, 200), (130, 65), (150, 150)),
 }

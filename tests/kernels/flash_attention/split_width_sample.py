@@ -1,4 +1,4 @@
-"""Compiles attention over split widths for sm_90 without a GPU, and prints what its binaries take, and if they are sane.
+"""Compiles attention over split widths for sm_90 without a GPU, and prints what its binaries take and misread.
 
 ``python -m tests.kernels.flash_attention.split_width_sample sm_90`` prints JSON: registers a thread, spilled bytes,
 shared memory, and the instructions that read what nothing has written.

@@ -23,7 +23,7 @@ READS_ALONE: Final = ("UTMA", "UBLK", "UISETP", "UPLOP", "UCGABAR")
 
 
 def unwritten_registers(cubin: bytes, folder: Path) -> list[str]:
-    """Return the instructions of a binary for sm_90 that read a uniform register which none at a lower address writes."""
+    """Return the instructions for sm_90 that read a uniform register which none at a lower address writes."""
     path = folder / f"{os.getpid()}.cubin"
     path.write_bytes(cubin)
     text = subprocess.run([CUOBJDUMP, "-sass", path], capture_output=True, text=True, check=True).stdout
@@ -51,7 +51,7 @@ def _target(name: str, operands: list[str]) -> int | None:
 
 
 def _read(sources: list[str]) -> Iterator[int]:
-    """Yield the registers that operands name; of two descriptors the first is not read where the tile is in registers."""
+    """Yield the registers that operands name; of two descriptors the first is not read of a tile in registers."""
     for source in sources:
         if (descriptors := DESCRIPTORS.fullmatch(source.partition(".tnsp")[0])) is not None:
             first = int(descriptors[1])
