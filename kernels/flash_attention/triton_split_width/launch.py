@@ -99,7 +99,7 @@ def rests_of(tensors: tuple[torch.Tensor, ...], main: Widths, rest: Widths) -> l
 def _unaligned(tensor: torch.Tensor) -> str | None:
     """Return why a tensor is not loaded 16 bytes at a time, or None.
 
-    Copies of fewer than 4 bytes have no pipeline, without which this kernel is miscompiled on Hopper, as the space says.
+    Copies of fewer than 4 bytes have no pipeline, without which Hopper's binary is miscompiled: the space says how.
     """
     if past := tensor.data_ptr() % ALIGNMENT:
         return f"its address is {past} bytes past a multiple of {ALIGNMENT} bytes"
