@@ -28,6 +28,28 @@ class Features(NamedTuple):
     stride_unit: int
 
 
+class PieceWidths(NamedTuple):
+    """Columns of the main pieces of keys and values, and of their tiles; the same of rests, 0 without one."""
+
+    k: int
+    v: int
+    padded_k: int
+    padded_v: int
+    rest_k: int
+    rest_v: int
+    rest_padded_k: int
+    rest_padded_v: int
+
+
+class InputStrides(NamedTuple):
+    """Strides of queries, keys and values, in units of 16 bytes, and of the output, in elements."""
+
+    q: Any
+    k: Any
+    v: Any
+    out: Any
+
+
 class Pieces(NamedTuple):
     """One head by the pieces of its columns, or their tiles; without a rest nothing reads it."""
 
@@ -68,14 +90,14 @@ def _in_elements(strides, UNIT: tl.constexpr):
 
 @triton.jit
 def _score_keys(
-    q_tiles, keys, key, MAIN: tl.constexpr, REST: tl.constexpr, BLOCK_K: tl.constexpr, BOUNDED: tl.constexpr,
+    q_tiles, keys, key, WIDTHS: tl.constexpr, BLOCK_K: tl.constexpr, BOUNDED: tl.constexpr,
     DESCRIPTOR: tl.constexpr,
 ):  # fmt: skip
     """Return the products of one tile of queries and one of keys, summed over the pieces."""
-    k_tile = load_rows(keys.main, key, BLOCK_K, MAIN.k, MAIN.padded_k, BOUNDED, DESCRIPTOR)
+    k_tile = load_rows(keys.main, key, BLOCK_K, WIDTHS.k, WIDTHS.padded_k, BOUNDED, DESCRIPTOR)
     scores = tl.dot(q_tiles.main, k_tile.T, input_precision=product_precision(k_tile.dtype))
-    if REST.k:
-        k_rest = load_rows(keys.rest, key, BLOCK_K, REST.k, REST.padded_k, BOUNDED, DESCRIPTOR)
+    if WIDTHS.rest_k:
+        k_rest = load_rows(keys.rest, key, BLOCK_K, WIDTHS.rest_k, WIDTHS.rest_padded_k, BOUNDED, DESCRIPTOR)
         scores = tl.dot(q_tiles.rest, k_rest.T, scores, input_precision=product_precision(k_rest.dtype))
     return scores
 
@@ -92,11 +114,11 @@ def _fold_piece(accumulator, rescale, weights, v_tile):
 @triton.jit
 def _attend(
     state, q_tiles, rows, keys, values, start, stop, diagonal, window, score_scale, softcap,
-    MAIN: tl.constexpr, REST: tl.constexpr, FEATURES: tl.constexpr, BLOCK_K: tl.constexpr, MASKED: tl.constexpr,
+    WIDTHS: tl.constexpr, FEATURES: tl.constexpr, BLOCK_K: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
     """Fold the keys ``start <= key < stop`` into the running softmax of one tile of queries."""
     for key in tl.range(start, stop, BLOCK_K):
-        scores = _score_keys(q_tiles, keys, key, MAIN, REST, BLOCK_K, MASKED, FEATURES.descriptor)
+        scores = _score_keys(q_tiles, keys, key, WIDTHS, BLOCK_K, MASKED, FEATURES.descriptor)
         factor = score_scale
         if FEATURES.softcap:  # score_scale is scale / softcap here; the capped scores are taken to base 2 below
             scores = cap_scores(scores * score_scale, softcap, FEATURES.precise)
@@ -108,11 +130,13 @@ def _attend(
             scores = hide_keys(scores, present, ahead, window, FEATURES.causal, FEATURES.window)
         weights, rescale, row_max = weigh_scores(scores, state.row_max, factor, MASKED)
         row_sum = state.row_sum * rescale + tl.sum(weights, 1)
-        v_tile = load_rows(values.main, key, BLOCK_K, MAIN.v, MAIN.padded_v, MASKED, FEATURES.descriptor)
+        v_tile = load_rows(values.main, key, BLOCK_K, WIDTHS.v, WIDTHS.padded_v, MASKED, FEATURES.descriptor)
         main = _fold_piece(state.main, rescale, weights, v_tile)
         rest = state.rest
-        if REST.v:
-            v_rest = load_rows(values.rest, key, BLOCK_K, REST.v, REST.padded_v, MASKED, FEATURES.descriptor)
+        if WIDTHS.rest_v:
+            v_rest = load_rows(
+                values.rest, key, BLOCK_K, WIDTHS.rest_v, WIDTHS.rest_padded_v, MASKED, FEATURES.descriptor
+            )
             rest = _fold_piece(state.rest, rescale, weights, v_rest)
         state = PiecesState(main, rest, row_max, row_sum)
     return state
@@ -137,14 +161,14 @@ _LENGTHS = ["heads", "group", "seq_q", "seq_kv", "window"]  # no binary of its o
 
 @triton.jit(do_not_specialize=_LENGTHS, do_not_specialize_on_alignment=_LENGTHS)
 def flash_attention_pieces_forward(
-    q, k, v, q_rest, k_rest, v_rest, out, log_sum_exp, q_strides, k_strides, v_strides, out_strides,
+    q, k, v, q_rest, k_rest, v_rest, out, log_sum_exp, strides,
     heads, group, seq_q, seq_kv, window, score_scale, softcap,
-    MAIN: tl.constexpr, REST: tl.constexpr, FEATURES: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr,
+    WIDTHS: tl.constexpr, FEATURES: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Compute ``out = softmax(q k^T) v`` over tensors ``[B, S, H, D]``, one tile of queries of one head a program.
 
-    ``q``, ``k`` and ``v`` are pointers or tensor descriptors of the first MAIN columns, ``q_rest``, ``k_rest`` and
-    ``v_rest`` of the REST, where there are any; ``log_sum_exp`` is fp32 ``[B, H, S]`` or None. Strides of inputs are in
+    ``q``, ``k`` and ``v`` are pointers or tensor descriptors of the main pieces of columns, ``q_rest``, ``k_rest`` and
+    ``v_rest`` of the rests, if any; ``log_sum_exp`` is fp32 ``[B, H, S]`` or None. Strides of inputs are in
     units of 16 bytes.
     """
     # The order of programs is that of ``triton.forward``, for its reasons.
@@ -155,9 +179,9 @@ def flash_attention_pieces_forward(
     batch = batch_head // heads
     head = batch_head % heads
     kv_head = head // group
-    q_strides = _in_elements(q_strides, FEATURES.stride_unit)
-    k_strides = _in_elements(k_strides, FEATURES.stride_unit)
-    v_strides = _in_elements(v_strides, FEATURES.stride_unit)
+    q_strides = _in_elements(strides.q, FEATURES.stride_unit)
+    k_strides = _in_elements(strides.k, FEATURES.stride_unit)
+    v_strides = _in_elements(strides.v, FEATURES.stride_unit)
     keys = Pieces(Head(k, k_strides, batch, kv_head, seq_kv), Head(k_rest, k_strides, batch, kv_head, seq_kv))
     values = Pieces(Head(v, v_strides, batch, kv_head, seq_kv), Head(v_rest, v_strides, batch, kv_head, seq_kv))
     first_row = block * BLOCK_Q
@@ -165,43 +189,45 @@ def flash_attention_pieces_forward(
     diagonal = seq_kv - seq_q  # the last query sees the last key
 
     queries = Head(q, q_strides, batch, head, seq_q)
-    q_tile = load_rows(queries, first_row, BLOCK_Q, MAIN.k, MAIN.padded_k, True, FEATURES.descriptor)
+    q_tile = load_rows(queries, first_row, BLOCK_Q, WIDTHS.k, WIDTHS.padded_k, True, FEATURES.descriptor)
     q_tiles = Pieces(q_tile, None)
-    if REST.k:
+    if WIDTHS.rest_k:
         queries_rest = Head(q_rest, q_strides, batch, head, seq_q)
-        q_rest_tile = load_rows(queries_rest, first_row, BLOCK_Q, REST.k, REST.padded_k, True, FEATURES.descriptor)
+        q_rest_tile = load_rows(
+            queries_rest, first_row, BLOCK_Q, WIDTHS.rest_k, WIDTHS.rest_padded_k, True, FEATURES.descriptor
+        )
         q_tiles = Pieces(q_tile, q_rest_tile)
     last_row = tl.minimum(first_row + BLOCK_Q, seq_q) - 1
     bounds = _block_bounds(
         bound_keys(first_row, last_row, diagonal, seq_kv, window, FEATURES.causal, FEATURES.window), BLOCK_K
     )  # fmt: skip
-    begun = begin_state(BLOCK_Q, MAIN.padded_v)
+    begun = begin_state(BLOCK_Q, WIDTHS.padded_v)
     # Without a rest no loop changes its accumulator, and no instruction is left of it.
     state = PiecesState(
-        begun.accumulator, begin_state(BLOCK_Q, REST.padded_v).accumulator, begun.row_max, begun.row_sum
+        begun.accumulator, begin_state(BLOCK_Q, WIDTHS.rest_padded_v).accumulator, begun.row_max, begun.row_sum
     )  # fmt: skip
     if FEATURES.window:
         # Keys that enter the window of some rows only.
         state = _attend(
             state, q_tiles, rows, keys, values, bounds.low, bounds.full_low, diagonal, window, score_scale, softcap,
-            MAIN, REST, FEATURES, BLOCK_K, True,
+            WIDTHS, FEATURES, BLOCK_K, True,
         )  # fmt: skip
     # Keys that every row sees: no mask.
     state = _attend(
         state, q_tiles, rows, keys, values, bounds.full_low, bounds.full_high, diagonal, window, score_scale, softcap,
-        MAIN, REST, FEATURES, BLOCK_K, False,
+        WIDTHS, FEATURES, BLOCK_K, False,
     )  # fmt: skip
     # Keys on the diagonal, at the window's far edge, or in the last partial block.
     state = _attend(
         state, q_tiles, rows, keys, values, bounds.full_high, bounds.high, diagonal, window, score_scale, softcap,
-        MAIN, REST, FEATURES, BLOCK_K, True,
+        WIDTHS, FEATURES, BLOCK_K, True,
     )  # fmt: skip
 
     row_sum, row_log_sum_exp = end_rows(state.row_max, state.row_sum)
-    outputs = Head(out, out_strides, batch, head, seq_q)
-    _store_piece(outputs, first_row, state.main / row_sum[:, None], 0, MAIN.v, BLOCK_Q, MAIN.padded_v)
-    if REST.v:
+    outputs = Head(out, strides.out, batch, head, seq_q)
+    _store_piece(outputs, first_row, state.main / row_sum[:, None], 0, WIDTHS.v, BLOCK_Q, WIDTHS.padded_v)
+    if WIDTHS.rest_v:
         rest_tile = state.rest / row_sum[:, None]
-        _store_piece(outputs, first_row, rest_tile, MAIN.v, REST.v, BLOCK_Q, REST.padded_v)
+        _store_piece(outputs, first_row, rest_tile, WIDTHS.v, WIDTHS.rest_v, BLOCK_Q, WIDTHS.rest_padded_v)
     if log_sum_exp is not None:
         tl.store(log_sum_exp + offset(batch_head, seq_q) + rows, row_log_sum_exp, mask=rows < seq_q)

@@ -8,7 +8,12 @@ import triton
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from autotune.errors import UnsupportedCallError
-from autotune.kernels.flash_attention.triton_split_width.forward import Features, flash_attention_pieces_forward
+from autotune.kernels.flash_attention.triton_split_width.forward import (
+    Features,
+    InputStrides,
+    PieceWidths,
+    flash_attention_pieces_forward,
+)
 from autotune.kernels.tiles.rows import Strides, Widths
 from autotune.search_spaces.bounds import MIN_BLOCK
 from autotune.search_spaces.flash_attention.split_widths import split_widths
@@ -62,16 +67,15 @@ def launch(
         blocks = [block_q, block_k, block_k] * 2
         columns = [width for each in (main, rest) for width in (each.padded_k, each.padded_k, each.padded_v)]
         pieces = list(map(_describe, pieces, blocks, columns))
+    of_q, of_k, of_v = (Strides(*(stride // unit for stride in _strides(tensor))) for tensor in (q, k, v))
     arguments = (
         *(*pieces, out, lse),
-        *(Strides(*(stride // unit for stride in _strides(tensor))) for tensor in (q, k, v)),
-        Strides(*out.stride()[:3]),
+        InputStrides(of_q, of_k, of_v, Strides(*out.stride()[:3])),
         # A window longer than everything hides nothing; as it stands it could overflow 32 bits in the kernel.
         *(heads, heads // kv_heads, seq_q, seq_kv, min(window or 0, seq_q + seq_kv)),
         scale / softcap if softcap else scale * LOG2_E,
         softcap or 0.0,
-        main,
-        rest,
+        PieceWidths(*main, *rest),
         Features(causal, window is not None, softcap is not None, q.dtype == torch.float32, descriptor, unit),
     )
     grid = (triton.cdiv(seq_q, block_q) * batches * heads,)

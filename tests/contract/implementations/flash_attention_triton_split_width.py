@@ -25,7 +25,7 @@ MUTANTS: Final = (
            "tl.dot(q_tiles.rest, k_rest.T, 0 * scores,", "full", WRONG),
     Mutant("rests of keys from the first column", LAUNCH, "cuts = ((main.k, rest.k), (main.k, rest.k),",
            "cuts = ((main.k, rest.k), (0, rest.k),", "full", WRONG),
-    Mutant("rest of the output from the first column", FORWARD, "first_row, rest_tile, MAIN.v,",
+    Mutant("rest of the output from the first column", FORWARD, "first_row, rest_tile, WIDTHS.v,",
            "first_row, rest_tile, 0,", "values", NAN),
     Mutant("rest not divided by the sum", FORWARD, "rest_tile = state.rest / row_sum[:, None]",
            "rest_tile = state.rest", "values", WRONG),
