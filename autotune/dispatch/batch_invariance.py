@@ -4,7 +4,7 @@ With it the results of a sequence are the same to the bit whatever else is in th
 batch cannot promise: other tiles, and other shares of the keys, add up in another order.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -19,14 +19,6 @@ from autotune.trial import Candidate
 
 VARIABLE: Final = "AUTOTUNE_BATCH_INVARIANT"
 SWITCH: Final = f"{VARIABLE}=1 or batch_invariant=True"
-
-
-def read_batch_invariant(environment: Mapping[str, str]) -> bool:
-    """Read the variable; UsageError for a value that is not allowed."""
-    flag = environment.get(VARIABLE, "")
-    if flag not in ("", "0", "1"):
-        raise UsageError(f"{VARIABLE}={flag!r} is not allowed; expected 1, for one config for all batches, or 0")
-    return flag == "1"
 
 
 def in_usual_batch(operation: Operation[Any], shape: Shape) -> Shape:
@@ -55,7 +47,8 @@ def first_invariant(found: Sequence[Alternative], operation: str, usual: Shape) 
         if config == each.candidate.config:
             is_passed_over = each is not found[0] and each.provenance.rung == "default"
             return _as_for(usual, each.candidate, each.provenance, varies if is_passed_over else each.provenance.cause)
-    for each, config in invariant:
+    if invariant:
+        each, config = invariant[0]
         why = replace(found[-1].provenance, served="the batch-invariant config that is like it")
         return _as_for(usual, replace(each.candidate, config=config), why, varies)
     names = ", ".join(dict.fromkeys(each.candidate.implementation for each in found))

@@ -9,7 +9,7 @@ from autotune.search_spaces.flash_attention.operation import paged_cost
 from autotune.shape import PagedShape
 
 MAX_QUERIES: Final = 8  # of a sequence in one step: speculative decoding asks for a few
-# Of batch-invariant picks. Few long sequences are split, which short and many ones do not need and lose little by.
+# Of batch-invariant picks. Few long sequences are split, which short and many ones do not need.
 USUAL_BATCH, USUAL_CONTEXT = 8, 8192
 
 
