@@ -32,8 +32,8 @@ def _is_deterministic(config: Config) -> bool:
     return True
 
 
-def _is_no_batch_invariant(config: Config) -> bool:
-    return False
+def _is_never_batch_invariant(config: Config, shape: Any) -> Config | None:
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +59,8 @@ class Implementation(Generic[ShapeT]):
         compiles_ahead: False where only the process that launches it can compile it.
         can_interpret: False where Triton's interpreter cannot run it.
         is_deterministic: False for a config whose runs may differ in their last bits.
-        is_batch_invariant: True for a config with which a sequence's results are the same to the bit whatever else is
-            in the batch.
+        batch_invariant: returns a config with which the results of a sequence are the same to the bit in every batch of
+            a shape's family: the one that it is given, or one that is like it; None where there is none, the default.
         export_options: returns a config as the options that a user passes to the library's own function, for the
             export ``flex``; None where there are none.
     """
@@ -78,7 +78,7 @@ class Implementation(Generic[ShapeT]):
     compiles_ahead: bool = True
     can_interpret: bool = True
     is_deterministic: Callable[[Config], bool] = _is_deterministic
-    is_batch_invariant: Callable[[Config], bool] = _is_no_batch_invariant
+    batch_invariant: Callable[[Config, ShapeT], Config | None] = _is_never_batch_invariant
     export_options: Callable[[Config], Mapping[str, Any]] | None = None
 
     def __post_init__(self) -> None:

@@ -34,6 +34,10 @@ _implementations: dict[tuple[str, str], str] = {
     ("flash_attention", "gluon_hopper_fp8"): "autotune.search_spaces.flash_attention.gluon_hopper_fp8:IMPLEMENTATION",
     ("flash_attention", "triton_split_keys"): "autotune.search_spaces.flash_attention.triton_split_keys:IMPLEMENTATION",
     ("flash_attention", "triton_masked"): "autotune.search_spaces.flash_attention.triton_masked:IMPLEMENTATION",
+    (
+        "flash_attention",
+        "triton_split_width",
+    ): "autotune.search_spaces.flash_attention.triton_split_width:IMPLEMENTATION",
     ("flash_attention", "flex"): "autotune.search_spaces.flash_attention.flex:IMPLEMENTATION",
     ("flash_attention_varlen", "triton"): "autotune.search_spaces.flash_attention_varlen.triton:IMPLEMENTATION",
     (

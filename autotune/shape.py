@@ -337,7 +337,7 @@ class PagedShape(Shape):
 
     @property
     def evenness(self) -> float:
-        """How alike lengths are, from above 0 to 1: their mean over the longest, which has no more tokens than all
+        """The evenness of lengths, from above 0 to 1: their mean over the longest, which has no more tokens than all
         sequences together. Where each has as many programs as another, these are busy for this share of the time."""
         return self.mean_context / min(self.max_context, self.batch * self.mean_context)
 

@@ -11,7 +11,7 @@ from autotune.space import Config
 
 
 class Status(StrEnum):
-    """How a trial ended. All but ``OK`` are failures of the candidate, recorded like any other trial."""
+    """The end of a trial. All but ``OK`` are failures of the candidate, recorded like any other trial."""
 
     OK = "ok"
     INVALID = "invalid"
@@ -39,7 +39,7 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How a time was taken; part of a row's identity, never mixed in one race.
+    """The way in which a time was taken; part of a row's identity, never mixed in one race.
 
     ``mode``: ``graph`` replays a CUDA graph, ``eager`` launches from Python. ``cache``: ``cold`` rotates over input
     sets larger than twice the L2, ``warm`` repeats one set.

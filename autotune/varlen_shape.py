@@ -85,7 +85,7 @@ class VarlenShape(Shape):
 
     @property
     def evenness(self) -> float:
-        """How alike the numbers of keys are, from above 0 to 1, as of ``PagedShape``."""
+        """The evenness of the numbers of keys, from above 0 to 1, as of ``PagedShape``."""
         return self.mean_seq_kv / min(self.max_seq_kv, self.batch * self.mean_seq_kv)
 
     def coordinates(self) -> tuple[float, ...]:

@@ -7,8 +7,8 @@ from autotune.registry import get_operation, implementation_names, operation_nam
 from autotune.shape import Shape
 
 
-def check_arguments(shape: object, device: object, among: object, batch_invariant: object = False) -> None:
-    """Refuse what is no shape, no name or place of a GPU, does not say among which implementations, or is no bool."""
+def check_arguments(shape: object, device: object, among: object) -> None:
+    """Refuse what is no shape, no name or place of a GPU, or does not say among which implementations."""
     if not isinstance(shape, Shape):
         classes = sorted({get_operation(name).shape_class.__name__ for name in operation_names()})
         raise UsageError(f"shape={shape!r} is of type {type(shape).__name__}; expected {' or '.join(classes)}")
@@ -23,8 +23,6 @@ def check_arguments(shape: object, device: object, among: object, batch_invarian
         raise UsageError(
             f"among={among!r} is not allowed; expected 'ours', 'fastest' or a tuple of names such as {example}"
         )
-    if type(batch_invariant) is not bool:
-        raise UsageError(f"batch_invariant={batch_invariant!r} is not allowed; expected True or False")
 
 
 def not_a_name(device: object) -> UsageError:

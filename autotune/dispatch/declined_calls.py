@@ -8,7 +8,7 @@ KEPT: Final = 256  # signatures of one kernel
 
 
 class DeclinedCalls:
-    """Which candidates of a kernel declined calls of which signatures, and why; ``KEPT`` of them, then anew.
+    """The candidates of a kernel that declined calls, of which signatures, and why; ``KEPT`` of them, then anew.
 
     Attributes:
         reasons: each decline in a line, once, in order.

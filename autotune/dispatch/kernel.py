@@ -24,7 +24,7 @@ _lock: Final = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Why a candidate is served: the rung of the ladder, the row it came from, and what differs from here.
+    """The reason why a candidate is served: the rung of the ladder, the row it came from, and what differs from here.
 
     ``reason`` says it in a line: its ``cause``, what is ``served`` on the rung ``default``, and a ``hint`` to a name
     that was perhaps meant. ``row`` and ``distance`` are None on the rungs ``default`` and ``pinned``. ``origin`` says
@@ -92,16 +92,20 @@ class TunedKernel:
 
     Attributes:
         operation: the operation's name.
-        shape: the shape it was picked for; a call checks that its tensors fit.
+        shape: the problem that it computes; a call checks that its tensors fit.
+        picked_for: the shape whose pick is served: the same, or of batch-invariant picks that in the usual batch.
         candidate: the implementation and config that are served.
         provenance: where the candidate comes from and why.
     """
 
-    __slots__ = ("_alternatives", "_calls", "_declined", "_picked", "_repeats", "operation", "shape")
+    __slots__ = ("_alternatives", "_calls", "_declined", "_picked", "_repeats", "operation", "picked_for", "shape")
 
-    def __init__(self, operation: str, shape: Shape, alternatives: Sequence[Alternative]) -> None:
+    def __init__(
+        self, operation: str, shape: Shape, alternatives: Sequence[Alternative], picked_for: Shape | None = None
+    ) -> None:
         self.operation = operation
         self.shape = shape
+        self.picked_for = picked_for or shape
         self._picked = self._alternatives = tuple(alternatives)  # of these the refused are dropped, of those none
         self._calls: dict[int, Callable[..., Any]] = {}  # by the identity of an alternative, in the least time
         self._declined: DeclinedCalls | None = None  # a call that no candidate declined pays nothing for it

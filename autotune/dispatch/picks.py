@@ -5,6 +5,7 @@ import threading
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping
+from dataclasses import replace
 from functools import cache, lru_cache, wraps
 from typing import Any, Final, Literal, ParamSpec, get_args
 
@@ -14,8 +15,7 @@ from autotune.dispatch import table_reading
 from autotune.dispatch.among import Among
 from autotune.dispatch.answers import portfolio_of, stored_alternatives
 from autotune.dispatch.arguments import check_arguments, not_a_name
-from autotune.dispatch.batch_invariance import batch_invariant as batch_invariant_of
-from autotune.dispatch.batch_invariance import usual_batch
+from autotune.dispatch.batch_invariance import first_invariant, in_usual_batch, require_invariant
 from autotune.dispatch.devices import known_or_here, stranger
 from autotune.dispatch.events import Pick, note_pick
 from autotune.dispatch.kernel import TunedKernel
@@ -85,7 +85,7 @@ def get_kernel(
     operation: str | None = None,
     config: Mapping[str, Value] | None = None,
     implementation: str | None = None,
-    batch_invariant: bool = False,
+    batch_invariant: bool | None = None,
 ) -> TunedKernel:
     """Return the best known kernel for a shape; never measure, compile, lock, write or ask a network.
 
@@ -125,8 +125,8 @@ def get_kernel(
             it. Parameters that it leaves out are those that would be served otherwise.
         implementation: whose config it is, the first of ours by default; alone, serve what would be served among that
             implementation's, on its own rung, and nothing else where the toolchain refuses it.
-        batch_invariant: serve one config for all batches and lengths, on the rung ``pinned``, with which a sequence's
-            results do not depend on what else is in the batch: of ``paged_decode`` and ``paged_prefill``.
+        batch_invariant: serve one config for all batches and lengths, with which a sequence's results do not depend on
+            what else is in the batch: of ``paged_decode`` and ``paged_prefill``. By the environment where it is None.
 
     Raises:
         InvalidConfigError: a pinned config that is not of the space, or invalid for the shape on the device, or not
@@ -147,11 +147,14 @@ def get_kernel(
         raise not_a_name(device)
     place = platforms.current_index() if device is None else device
     is_plain = device is None and operation is None and among == "ours" and config is None and implementation is None
-    is_plain = is_plain and not batch_invariant
+    if batch_invariant is not None:
+        is_plain = False
+        if type(batch_invariant) is not bool:
+            raise UsageError(f"batch_invariant={batch_invariant!r} is not allowed; expected True, False or None")
     recent = _recent[place] if is_plain else None  # before the era is read, see ``_forget_picks``
     try:
         pin = None if config is None and implementation is None else make_pin(config, implementation, among)
-        rest = () if pin is None and batch_invariant is False else (pin, batch_invariant)
+        rest = () if pin is None and batch_invariant is None else (pin, batch_invariant)
         kernel = _pick(shape, place, operation, among, _era, *rest)  # without these the key of ``pick_for_device``, too
     except TypeError:  # an argument that cannot be hashed is neither a shape nor a name
         check_arguments(shape, place, among)
@@ -293,47 +296,60 @@ def _pick(
     among: Among,
     era: int,
     pin: Pin | None = None,
-    batch_invariant: bool = False,
+    batch_invariant: bool | None = None,
 ) -> TunedKernel:
     """Pick by the tables and the switches, and note the pick."""
-    check_arguments(shape, place, among, batch_invariant)
+    check_arguments(shape, place, among)
     generation = _generation
     operation = operation_for(shape) if name is None else get_operation(name)
     _picked.add(operation.name)  # before its implementations are asked for
     check_shape(operation, shape)
     switches = _switches(generation)
-    no_rows = f"{DISABLE}=1 switches the tables off" if switches.is_disabled else ""
-    hint = ""
-    if (known := find_device(place, operation, among, switches, generation)) is None:
-        no_rows = f"{no_rows}, and no list" if no_rows else "no table"
-        no_rows += f" knows the device {place}, taken for an {stranger(str(place)).arch}"
-        hint = did_you_mean(str(place), switches, generation)
+    known = find_device(place, operation, among, switches, generation)
     device = known or stranger(str(place))
-    is_invariant = batch_invariant or (switches.is_batch_invariant and operation.usual_batch is not None)
-    asked = usual_batch(operation, shape) if is_invariant else shape
+    no_rows, hint = _why_no_rows(place, known, switches, generation)
+    if batch_invariant is None:
+        batch_invariant = switches.is_batch_invariant and operation.usual_batch is not None
+    picked_for = in_usual_batch(operation, shape) if batch_invariant else shape
     pin = pin or switches.pin(operation.name, among)
-    pinned = None if pin is None else pinned_implementation(pin, operation.name, asked, device)
+    if pin is not None and batch_invariant:
+        pin = replace(pin, origin=f"{pin.origin} for the usual batch of batch-invariant picks")
+    pinned = None if pin is None else pinned_implementation(pin, operation.name, picked_for, device)
     if pinned is not None:
         among = (pinned.name,)
     is_named = isinstance(place, str)
     found = stored_alternatives(
-        operation, asked, device, among, generation, here=not is_named, no_rows=no_rows, hint=hint
+        operation, picked_for, device, among, generation, here=not is_named, no_rows=no_rows, hint=hint
     )
     if known is None:
         warnings.warn(f"device={place!r}: {found[0].provenance.reason}", RuntimeWarning, stacklevel=4)
+    if batch_invariant:
+        found = [first_invariant(found, operation.name, picked_for)]
     if pin is not None and pinned is not None:
-        found = [serve_pin(pin, pinned, asked, device, found[0])]
-    if is_invariant:
-        found = [batch_invariant_of(found, operation.name, asked)]
-    kernel = TunedKernel(operation.name, shape, found)
+        found = [serve_pin(pin, pinned, picked_for, device, found[0])]
+        if batch_invariant:
+            require_invariant(found[0], operation.name, picked_for, pin.origin)
+    kernel = TunedKernel(operation.name, shape, found, picked_for)
     is_miss = kernel.is_untuned and isinstance(place, int) and not switches.is_disabled
     _note(kernel, device, is_miss)
     return kernel
 
 
+def _why_no_rows(
+    place: int | str | Device, known: Device | None, switches: Switches, generation: int
+) -> tuple[str, str]:
+    """Return the reason why no table is asked, or else "", and a hint to a name that was perhaps meant."""
+    reason = f"{DISABLE}=1 switches the tables off" if switches.is_disabled else ""
+    if known is not None:
+        return reason, ""
+    reason = f"{reason}, and no list" if reason else "no table"
+    reason += f" knows the device {place}, taken for an {stranger(str(place)).arch}"
+    return reason, did_you_mean(str(place), switches, generation)
+
+
 def _note(kernel: TunedKernel, device: Device, is_miss: bool) -> None:
     why = kernel.provenance
-    pick = Pick(kernel.operation, kernel.shape, device, kernel.candidate, why.rung, is_miss)
+    pick = Pick(kernel.operation, kernel.picked_for, device, kernel.candidate, why.rung, is_miss)
     note_pick(pick, why.reason, why.expectation)
 
 
@@ -346,11 +362,11 @@ def _switches(generation: int) -> Switches:
 def _miss(kernel: TunedKernel, on_miss: OnMiss) -> None:
     if on_miss == "error":
         why = kernel.last_resort  # without the default, which is not served
-        raise NoTunedKernelError(f"{kernel.operation}: {why.cause}{why.hint}; shape: {kernel.shape}")
+        raise NoTunedKernelError(f"{kernel.operation}: {why.cause}{why.hint}; shape: {kernel.picked_for}")
     if _switches(_generation).is_disabled:
         return  # tables may know the shape
     if not table_reading.can_read_tables():
         return
     from autotune.table import record_miss
 
-    record_miss(get_operation(kernel.operation), kernel.shape)
+    record_miss(get_operation(kernel.operation), kernel.picked_for)

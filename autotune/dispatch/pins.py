@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from autotune.device import Device
 from autotune.dispatch.among import Among, named
-from autotune.dispatch.batch_invariance import read_batch_invariant
+from autotune.dispatch.batch_invariance import VARIABLE as BATCH_INVARIANT
 from autotune.dispatch.kernel import Alternative, Provenance
 from autotune.errors import InvalidConfigError, InvalidShapeError, UnknownNameError, UsageError
 from autotune.implementation import Implementation
@@ -56,16 +56,24 @@ class Switches:
 
 def read_switches(environment: Mapping[str, str]) -> Switches:
     """Read the variables; UsageError, by the variable's name, for a value that is not allowed."""
-    flag = environment.get(DISABLE, "")
-    if flag not in ("", "0", "1"):
-        raise UsageError(f"{DISABLE}={flag!r} is not allowed; expected 1, to serve defaults without tables, or 0")
     pins: dict[str, Pin] = {}
     for part in filter(None, map(str.strip, environment.get(CONFIG, "").split(";"))):
         operation, pin = _parse_pin(part)
         if operation in pins:
             raise UsageError(f"{CONFIG}={environment[CONFIG]!r} pins {operation} twice; expected each operation once")
         pins[operation] = pin
-    return Switches(pins, is_disabled=flag == "1", is_batch_invariant=read_batch_invariant(environment))
+    return Switches(
+        pins,
+        is_disabled=_is_on(environment, DISABLE, "to serve defaults without tables"),
+        is_batch_invariant=_is_on(environment, BATCH_INVARIANT, "for one config for all batches"),
+    )
+
+
+def _is_on(environment: Mapping[str, str], name: str, meaning: str) -> bool:
+    flag = environment.get(name, "")
+    if flag not in ("", "0", "1"):
+        raise UsageError(f"{name}={flag!r} is not allowed; expected 1, {meaning}, or 0")
+    return flag == "1"
 
 
 def _parse_pin(text: str) -> tuple[str, Pin]:

@@ -20,7 +20,7 @@ MAX_AGE_SECONDS: Final = 30.0  # of a process that begins to work; beyond, it is
 
 @dataclass(frozen=True, slots=True)
 class HeadStart:
-    """When the budget began to run, by ``time.monotonic()``, and the children that import meanwhile.
+    """The time at which the budget began to run, by ``time.monotonic()``, and the children that import meanwhile.
 
     Both are None where there is no GPU: the budget then runs from when the tuning begins.
     """

@@ -100,7 +100,8 @@ def flash_attn_varlen_func(
     D]``; with a ``block_table`` ``autotune.paged_prefill`` over ``k`` and ``v [pages, page_size, H_kv, D]``.
 
     Args:
-        max_seqlen_q, max_seqlen_k: the longest; a tensor of one number, as transformers gives, is read by the host.
+        max_seqlen_q, max_seqlen_k: the longest; a tensor of one integer, as transformers gives, is read by the host,
+            which no CUDA graph holds.
         window_size: keys that a query sees before and after its own, -1 for all: equally many, or none after.
         s_aux: ``[H]``: a logit of each head that adds to the softmax's denominator and has no value.
 
@@ -116,7 +117,7 @@ def flash_attn_varlen_func(
     options: dict[str, Any] = {"scale": softmax_scale, "softcap": softcap or None, "sinks": s_aux, **mask._asdict()}
     if block_table is None:
         _refuse(dropout_p=dropout_p, alibi_slopes=alibi_slopes)
-        longest = (int(max_seqlen_q), int(max_seqlen_k))
+        longest = (_longest(max_seqlen_q), _longest(max_seqlen_k))
         found = attention_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, *longest, return_lse=return_attn_probs, **options)
     else:
         _refuse(dropout_p=dropout_p)
@@ -194,6 +195,12 @@ def flash_attn_with_kvcache(
     out, lse = found
     heads = lse.shape[-1]
     return out.view(batch, queries, heads, -1), lse.view(batch, queries, heads).transpose(1, 2)
+
+
+def _longest(length: Any) -> Any:
+    """Return a length as a number where it is a tensor of one integer; ``attention_varlen`` refuses others by name."""
+    is_number = isinstance(length, torch.Tensor) and length.numel() == 1 and not length.dtype.is_floating_point
+    return int(length) if is_number else length
 
 
 def _refuse(**given: object) -> None:

@@ -1,4 +1,4 @@
-"""Which rows are of today's space: their shapes and configs, and for each other row the reason why it is not."""
+"""The rows of today's space: their shapes and configs, and for each other row the reason why it is not."""
 
 from collections import deque
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What torch has for packed sequences: its varlen kernels, FlexAttention over documents, and a call a sequence."""
+"""Baselines of packed sequences from torch: its varlen kernels, FlexAttention over documents, and a call a sequence."""
 
 import inspect
 from collections.abc import Callable

@@ -19,7 +19,7 @@ class Cache(NamedTuple):
 
 
 class Paging(NamedTuple):
-    """How a paged cache lies in memory; strides are of page, slot and head.
+    """The layout of a paged cache in memory; strides are of page, slot and head.
 
     A run is as many keys as surely lie in one page, side by side: the greatest that divides both page and tile.
     """

@@ -9,7 +9,7 @@ from autotune.search_spaces.flash_attention.operation import paged_cost
 from autotune.shape import PagedShape
 
 MAX_QUERIES: Final = 8  # of a sequence in one step: speculative decoding asks for a few
-# What batch-invariant picks are for: so few sequences, so long, that they are split, which many do not need and few do.
+# Of batch-invariant picks. Few long sequences are split, which short and many ones do not need.
 USUAL_BATCH, USUAL_CONTEXT = 8, 8192
 
 

@@ -39,6 +39,9 @@ MAX_LOADS: Final = 32
 MAX_SPLITS_LAST: Final = 8  # that one program merges: with 16 and more it took longer than a second kernel
 MIN_SPLITS_HALF: Final = 8  # below, partial results are too few for their type to matter
 
+USUAL_SPLITS: Final = 8  # of batch-invariant picks that would not be split
+MERGED_AT_ONCE: Final = 4096  # numbers of a row's partial results, of many rows: ``COMBINED_OF_MANY`` of the launch
+
 LOAD_REGISTERS: Final = 3  # of one load in flight: 64 bits of address, and its mask; typical of compiled configs
 OTHER_REGISTERS: Final = 40
 
@@ -173,6 +176,21 @@ def hints(config: Config, shape: PagedShape, device: Device) -> tuple[float, ...
     return tuple(math.log2(value) for value in (live, held * resident, resident, programs / resident / device.sm_count))
 
 
+def batch_invariant(config: Config, shape: PagedShape) -> Config:
+    """Return a config whose shares are of a sequence's own tiles, and are merged in one order in every batch.
+
+    A second kernel merges more of them at once where a batch has few rows, unless all are merged at once anyhow.
+    """
+    most = MERGED_AT_ONCE // bounds.padded_widths(shape.head_dim, shape.head_dim_v)[1]
+    fewer = max(each for each in SPLITS if power_of_two(each) <= most)
+    if config["schedule"] == "flat":
+        shares = {"NUM_SPLITS": min(USUAL_SPLITS, fewer), "PROGRAMS_PER_SM": None}
+        return Config({**config, **shares, "schedule": "split", "COMBINE": "kernel", "PARTIALS": "float32"})
+    if config["COMBINE"] == "last" or config.integer("NUM_SPLITS") <= fewer:
+        return config
+    return Config({**config, "NUM_SPLITS": fewer})
+
+
 _FILES: Final = ("forward", "combine", "fold", "queries", "packing", "tile_list", "counters", "launch")
 
 IMPLEMENTATION: Final = Implementation(
@@ -181,7 +199,7 @@ IMPLEMENTATION: Final = Implementation(
     space=Space(PARAMETERS, reject, default, hints, heuristics=heuristics, default_basis=default_basis),
     kernel="autotune.kernels.paged_decode.triton:KERNEL",
     supports=why_unsupported,
-    is_batch_invariant=lambda config: config["schedule"] == "split",  # shares of a sequence's own tiles
+    batch_invariant=batch_invariant,
     sources=(
         *kernel_files("paged_decode/triton", *_FILES),
         *kernel_files("paged_cache", "layout"),

@@ -230,7 +230,7 @@ IMPLEMENTATION: Final = Implementation(
     space=Space(PARAMETERS, reject, default, hints, heuristics=heuristics, default_basis=default_basis),
     kernel="autotune.kernels.paged_decode.triton_latent:KERNEL",
     supports=why_unsupported,
-    is_batch_invariant=lambda config: True,  # splits are shares of a sequence's own tiles
+    batch_invariant=lambda config, shape: config,  # splits are shares of a sequence's own tiles
     sources=(
         *kernel_files("paged_decode/triton_latent", "forward", "launch"),
         *kernel_files("paged_decode/triton", "forward", "combine", "queries", "tile_list", "launch"),

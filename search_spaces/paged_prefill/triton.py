@@ -169,7 +169,7 @@ IMPLEMENTATION: Final = Implementation(
     space=Space(PARAMETERS, reject, default, hints, heuristics=heuristics, default_basis=compiled_tiles.default_basis),
     kernel="autotune.kernels.paged_prefill.triton:KERNEL",
     supports=lambda shape, device: unsupported(shape) or bounds.lacks_cache_type(shape, device),
-    is_batch_invariant=lambda config: config["SMALL_Q"] == 0,  # or a short tile is computed by other instructions
+    batch_invariant=lambda config, shape: Config({**config, "SMALL_Q": 0}),  # or short tiles are computed otherwise
     sources=(
         *kernel_files("paged_prefill/triton", "forward", "quantized", "launch"),
         *kernel_files("paged_decode/triton", "fold", "packing", "queries"),  # of caches of one byte an element

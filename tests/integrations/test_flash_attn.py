@@ -44,6 +44,13 @@ def test_longest_lengths_may_be_tensors() -> None:
     assert interpret(flash_attn_cases.tensor_lengths_failure) is None
 
 
+@pytest.mark.parametrize("length", ["5", 5.9, None, torch.tensor(5.7), torch.tensor([1, 2])], ids=str)
+def test_other_longest_lengths_are_refused_by_name(length: Any) -> None:
+    rows, offsets = torch.zeros(4, 2, 64), torch.tensor([0, 4], dtype=torch.int32)
+    with pytest.raises(InputMismatchError, match=r"max_seqlen_q=.* is not allowed; expected an integer"):
+        flash_attn.flash_attn_varlen_func(rows, rows, rows, offsets, offsets, length, 4)
+
+
 @pytest.mark.parametrize("paged", [False, True])
 @pytest.mark.parametrize(("queries", "new"), [(1, 1), (1, 0), (4, 4), (12, 12), (12, 0)])
 @pytest.mark.parametrize("mask", [MASKS[0], MASKS[1], MASKS[2], MASKS[7]], ids=str)

@@ -421,7 +421,8 @@ def test_pins_and_reload_change_what_is_repeated() -> None:
 
 def main() -> None:
     """Run all cases, or those that are named."""
-    dense = [f"flash_attention.{name}" for name in ("triton", "gluon_hopper", "triton_split_keys", "triton_masked")]
+    names = ("triton", "gluon_hopper", "triton_split_keys", "triton_masked", "triton_split_width")
+    dense = [f"flash_attention.{name}" for name in names]
     packed = [f"flash_attention_varlen.{name}" for name in ("triton", "gluon_hopper")]
     checked = [*(f"{each}.kernel" for each in (*dense, *packed)), "paged_cache.paged_kernel"]
     patches: dict[str, Callable[..., None]] = {

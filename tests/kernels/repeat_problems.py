@@ -13,6 +13,7 @@ from autotune.kernels.flash_attention.gluon_hopper import kernel as gluon
 from autotune.kernels.flash_attention.triton import kernel as dense
 from autotune.kernels.flash_attention.triton_masked import kernel as masked
 from autotune.kernels.flash_attention.triton_split_keys import kernel as shares
+from autotune.kernels.flash_attention.triton_split_width import kernel as pieces
 from autotune.kernels.flash_attention_varlen.gluon_hopper import kernel as packed
 from autotune.kernels.flash_attention_varlen.triton import kernel as varlen
 from autotune.kernels.paged_decode.triton import kernel as decode
@@ -125,6 +126,11 @@ def attend_in_shares(
     return Problem(call, lambda: draw(shape), options)
 
 
+def attend_in_pieces(head_dim: int, head_dim_v: int, *, loads: str, **options: Any) -> Problem:
+    shape = replace(DENSE, head_dim=head_dim, head_dim_v=head_dim_v)
+    return Problem(pieces.KERNEL.bind(Config(**TILES, loads=loads), shape), lambda: draw_dense(shape), options)
+
+
 def attend_masked(kind: str | None, *, loads: str, has_more: bool = False, **options: Any) -> Problem:
     """Attend with a mask that all queries share, or a bias of all heads, or none."""
     shape = replace(DENSE, attn_mask=kind, sinks=has_more, kv_ends=has_more)
@@ -223,6 +229,8 @@ def problems() -> Iterator[Problem]:
         yield attend(SQUARE, loads=loads, return_lse=True, scale=0.3)
         yield attend(loads=loads, draw=draw_padded)
         yield attend(loads=loads, draw=draw_shifted)
+        yield attend_in_pieces(40, 32, loads=loads)
+        yield attend_in_pieces(32, 40, loads=loads, return_lse=True, scale=0.3)
         yield attend_masked("boolean", loads=loads, return_lse=True)
         yield attend_masked("additive", loads=loads, has_more=True, scale=0.3)
     yield attend_masked(None, loads="pointer", has_more=True)

@@ -1,19 +1,27 @@
-"""In the batch-invariant mode a sequence's results are the same to the bit in every batch."""
+"""By a batch-invariant pick a sequence's results are the same to the bit in every batch."""
+
+from typing import Any
 
 import pytest
 
 from tests.contract.interpreting import interpret
-from tests.kernels.paged_batches import alone_failure
+from tests.kernels.paged_batches import CASES, other_bits
 
-CASES = [("paged_decode", "float16"), ("paged_decode", "float8_e5m2"), ("paged_prefill", "float16")]
+# Partial results of wide heads that are merged at once in a small batch, and one after the other in a large one.
+VARYING: dict[str, dict[str, Any]] = {"decode of wide heads": {"NUM_SPLITS": 32, "COMBINE": "kernel", "BLOCK_K": 16}}
 
 
-@pytest.mark.parametrize(("operation", "kv_dtype"), CASES)
-def test_interpreted_sequences_have_the_same_bits_alone(operation: str, kv_dtype: str) -> None:
-    assert interpret(alone_failure, operation, kv_dtype, "cpu") is None
+@pytest.mark.parametrize("name", CASES)
+def test_interpreted_sequences_have_the_same_bits_alone(name: str) -> None:
+    assert interpret(other_bits, name, None, "cpu") is None
+
+
+@pytest.mark.parametrize("name", VARYING)
+def test_interpreted_sequences_have_others_by_a_config_that_is_not_invariant(name: str) -> None:
+    assert interpret(other_bits, name, VARYING[name], "cpu") is not None
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(("operation", "kv_dtype"), [*CASES, ("paged_prefill", "float8_e5m2")])
-def test_gpu_sequences_have_the_same_bits_alone(operation: str, kv_dtype: str) -> None:
-    assert alone_failure(operation, kv_dtype, "cuda") is None
+@pytest.mark.parametrize("name", CASES)
+def test_gpu_sequences_have_the_same_bits_alone(name: str) -> None:
+    assert other_bits(name, None, "cuda") is None

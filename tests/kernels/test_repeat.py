@@ -15,6 +15,7 @@ from autotune.kernels.flash_attention.triton.forward import flash_attention_forw
 from autotune.kernels.flash_attention.triton_masked import repeat as masked
 from autotune.kernels.flash_attention.triton_masked.forward import flash_attention_masked_forward
 from autotune.kernels.flash_attention.triton_split_keys.forward import attend_shares, combine_shares
+from autotune.kernels.flash_attention.triton_split_width.forward import flash_attention_pieces_forward
 from autotune.kernels.flash_attention_varlen.gluon_hopper.forward import varlen_attention_forward
 from autotune.kernels.flash_attention_varlen.gluon_hopper.tile_table import write_tiles
 from autotune.kernels.flash_attention_varlen.triton import repeat as varlen
@@ -29,6 +30,8 @@ from autotune.kernels.relaunch import PastLaunch
 from autotune.kernels.tiles.partials import Partials
 from autotune.kernels.workspace import Workspace
 
+WHOLE: Final = torch.empty(2, 40)
+BEGIN: Final = 32  # of a rest
 PARTIALS: Final = Partials(torch.empty(2, 4, 8), torch.empty(2, 2, 4), None)
 
 
@@ -53,6 +56,7 @@ MERGE: Final = {"partials": (*ROOM, None), "seq_lens": "seq_lens", "sinks": "sin
 PREFILL: Final = PAGED | {"cu_seqlens_q": "cu_seqlens_q", "cache": DECODE["cache"]}
 DENSE: Final = {name: name for name in ("q", "k", "v", *OUTPUTS)}
 MASKED: Final = {**{name: name for name in "qkv"}, "operands": masked.NAMES[3:], "outputs": OUTPUTS}
+PIECES: Final = DENSE | {f"{name}_rest": f"rest of {name}" for name in "qkv"}
 SHARES: Final = DENSE | {"partials": (*ROOM, None)}
 COMBINE: Final = {"partials": (*ROOM, None)} | {name: name for name in OUTPUTS}
 VARLEN: Final = {name: name for name in varlen.NAMES[:6]} | {"padding": varlen.NAMES[6:], "outputs": OUTPUTS}
@@ -68,6 +72,9 @@ CASES: Final = {
     ),
     "flash_attention over split keys": Repeated(
         "flash_attention.triton_split_keys.repeat", (attend_shares, combine_shares), (SHARES, COMBINE), dense.NAMES
+    ),
+    "flash_attention over split widths": Repeated(
+        "flash_attention.triton_split_width.repeat", (flash_attention_pieces_forward,), (PIECES,), dense.NAMES
     ),
     "flash_attention_varlen": Repeated(
         "flash_attention_varlen.triton.repeat", (flash_attention_varlen_forward,), (VARLEN,), varlen.NAMES
@@ -103,7 +110,7 @@ def arguments_of(case: Repeated, monkeypatch: pytest.MonkeyPatch) -> list[tuple[
     monkeypatch.setattr(repeat, "relaunch_of", relaunch_of, raising=False)
     monkeypatch.setattr(repeat, "stream_reader", lambda: lambda device: 0)
     monkeypatch.setattr(Workspace, "allocate", lambda self, q: (None, ROOM))
-    tensors = {name: torch.empty(1) for name in (*case.names, *OUTPUTS, "table")}
+    tensors = {name: torch.empty(2 * BEGIN) for name in (*case.names, *OUTPUTS, "table")}
     monkeypatch.setattr(repeat, "new_table", lambda like, sizes: tensors["table"], raising=False)
     results: Any = SimpleNamespace(take=lambda *_: tuple(tensors[name] for name in OUTPUTS))
     launches = [PastLaunch(None, (1,), tuple(map(first_argument, kernel.arg_names))) for kernel in case.kernels]
@@ -111,10 +118,15 @@ def arguments_of(case: Repeated, monkeypatch: pytest.MonkeyPatch) -> list[tuple[
     inputs = [tensors[name] for name in case.names]
     made(inputs, [each.data_ptr() for each in inputs], None)
     names = {tensor.data_ptr(): name for name, tensor in tensors.items()}
+    names |= {tensors[name].data_ptr() + 4 * BEGIN: f"rest of {name}" for name in case.names}
     return [named(arguments, names.get) for arguments in given]
 
 
 def first_argument(name: str) -> Any:
+    if name in ("q", "k", "v"):
+        return WHOLE
+    if name in ("q_rest", "k_rest", "v_rest"):
+        return WHOLE[:, BEGIN:]
     return {"partials": PARTIALS, "table": PARTIALS.statistics}.get(name, f"constant {name}")
 
 

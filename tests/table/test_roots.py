@@ -140,6 +140,6 @@ print(sum(path.endswith((".parquet", "SHA256SUMS")) for path in first), len(open
 def test_a_first_look_up_scans_entry_points_once_and_opens_nothing_for_absent_roots(tmp_path: Path) -> None:
     twice, absent, tables, later = map(int, in_fresh_process(OPENED, tmp_path / "home", PYTHONPATH=str(ROOT)).split())
     assert (twice, absent, later) == (0, 0, 0)
-    # Winners and portfolios of the two implementations that have some, and the list for each pattern: winners of five
+    # Winners and portfolios of the two implementations that have some, and the list for each pattern: winners of six
     # implementations, portfolios of the two that compute the shape. A hook sees ``files.read_bytes`` open twice.
-    assert tables == 2 * (4 + 7)
+    assert tables == 2 * (4 + 8)

@@ -32,7 +32,7 @@ def register() -> None:
         MissingDependencyError: transformers 5 is not installed, or ``kernels`` is not in a version that it takes.
     """
     try:
-        from transformers import __version__ as transformers
+        from transformers import __version__ as found
         from transformers.utils.import_utils import KERNELS_MAX_VERSION, KERNELS_MIN_VERSION, is_kernels_available
     except ImportError as error:
         raise MissingDependencyError(
@@ -41,7 +41,7 @@ def register() -> None:
     if not is_kernels_available():
         wanted = f"kernels>={KERNELS_MIN_VERSION},<{KERNELS_MAX_VERSION}"
         raise MissingDependencyError(
-            f"transformers {transformers} loads {NAME} by {wanted}, and {_installed()}: pip install '{wanted}', "
+            f"transformers {found} loads {NAME} by {wanted}, and {_installed()}: pip install '{wanted}', "
             "or take attn_implementation='autotune' of autotune.integrations.transformers, which needs no kernels"
         )
     others = [each for each in os.environ.get(VARIABLE, "").split(":") if each and not each.startswith(f"{NAME}=")]

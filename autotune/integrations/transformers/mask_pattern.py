@@ -1,4 +1,4 @@
-"""Which keys a query may see, read from the function that transformers builds a mask by.
+"""The keys that a query may see, read from the function that transformers builds a mask by.
 
 Such a function is a closure over others: ``and(window(4), causal)``. Its parts are known by their names and their
 variables; one that is not known is refused, so that no part of a mask is lost.

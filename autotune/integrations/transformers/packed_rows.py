@@ -1,4 +1,4 @@
-"""Where the tokens that count lie in padded or packed rows, for ``autotune.attention_varlen``; found once a forward."""
+"""Places of the tokens that count in padded or packed rows, for ``autotune.attention_varlen``; found once a forward."""
 
 from dataclasses import dataclass
 

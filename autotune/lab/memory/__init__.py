@@ -1,1 +1,1 @@
-"""How much memory attention takes beside its inputs."""
+"""The memory that attention takes beside its inputs."""

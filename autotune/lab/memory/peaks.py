@@ -1,4 +1,4 @@
-"""How much memory attention takes beside its inputs: O(S^2) where scores lie in memory, O(S) where they do not."""
+"""The memory that attention takes beside its inputs: O(S^2) where scores lie in memory, O(S) where they do not."""
 
 import gc
 import math

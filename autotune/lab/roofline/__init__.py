@@ -1,1 +1,1 @@
-"""Where kernels stand below what the device can do at most, and why."""
+"""Kernels below the device's limits: how far, and why."""

@@ -1,1 +1,1 @@
-"""Where the time of an implementation goes, step by step."""
+"""The time of an implementation, step by step."""

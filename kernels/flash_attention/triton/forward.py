@@ -16,7 +16,7 @@ from autotune.kernels.tiles.softmax import LOG2_E, begin_state, cap_scores, end_
 
 
 class Features(NamedTuple):
-    """What a binary computes, and how it loads."""
+    """The computation of a binary: its features and its loads."""
 
     causal: bool
     window: bool

@@ -25,7 +25,7 @@ from autotune.kernels.tiles.softmax import LOG2_E, State, begin_state, cap_score
 
 
 class Features(NamedTuple):
-    """What a binary computes, in which order, and how it loads."""
+    """The computation of a binary: its features, its order, and its loads."""
 
     causal: bool
     window: bool

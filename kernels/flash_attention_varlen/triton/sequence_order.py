@@ -22,7 +22,7 @@ class Tile(NamedTuple):
 
 
 class Sequences(NamedTuple):
-    """Where the queries of each of ``batch`` sequences lie, or its keys: ``rows`` packed ones, of sequence i those from
+    """Places of the queries of each of ``batch`` sequences, or its keys: ``rows`` packed ones, of sequence i those from
     ``offsets[i]`` to ``offsets[i + 1]``; of a padded batch, whose ``offsets`` are None, ``rows`` of its own.
 
     Of a sequence's rows those from ``starts[i]`` to ``lens[i]`` count; None stands for its first and for its end.

@@ -45,7 +45,7 @@ class Tile(NamedTuple):
 
 
 class Features(NamedTuple):
-    """What a binary computes, and how.
+    """The computation of a binary: its features and its loads.
 
     ``token_scales``: keys and values have one scale a slot and head. ``packed``: they are read in words of two bytes.
     ``early``: it is launched before the kernel that it waits for has ended.
@@ -71,7 +71,7 @@ class Shares(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """How a schedule spreads the work: its kernel, grid, shares, and how many partial results that may leave.
+    """The spread of the work by a schedule: its kernel, grid, shares, and how many partial results that may leave.
 
     ``splits`` are the shares of a sequence, 0 under the schedule ``flat``; ``programs`` those of a KV head's list.
     """

@@ -91,6 +91,13 @@ OPERANDS: Final[Factors] = {
     "sinks": (False, True),
     "kv_ends": (False, True),
 }
+# Of heads that are cut in pieces: keys and values, and one of them alone.
+CUT: Final[Factors] = {
+    "dtype": ("float16", "float32"),
+    "head_dims": ((40, 40), (72, 72), (80, 80), (192, 128), (64, 72)),
+    "heads": ((6, 2), (5, 1)),
+    "lengths": ((7, 200), (130, 65), (150, 150)),
+}
 DATA: Final = OperationData(
     fields=FIELDS,
     large=large,
@@ -106,6 +113,10 @@ DATA: Final = OperationData(
         AttentionShape(batch=2, heads=16, seq_q=4096, head_dim=128, attn_mask="boolean", sinks=True),
         AttentionShape(batch=2, heads=8, seq_q=4096, head_dim=64, attn_mask="additive", dtype="float16"),
         AttentionShape(batch=1, heads=8, seq_q=4096, head_dim=256, causal=True, window=512, attn_mask="additive"),
+        AttentionShape(batch=2, heads=16, seq_q=4096, head_dim=72),
     ),
-    own_fields={"triton_masked": {**FIELDS, **OPERANDS, "dtype": ("float16", "float32")}},
+    own_fields={
+        "triton_masked": {**FIELDS, **OPERANDS, "dtype": ("float16", "float32")},
+        "triton_split_width": {**FIELDS, **CUT},
+    },
 )
