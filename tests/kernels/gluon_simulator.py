@@ -3,8 +3,6 @@
 Each warp partition of a program is a thread. Whatever is asynchronous happens as late as it may: a product reads its
 operands when it is waited for, and a store reads its tile when that is. A slot that is handed back too early, a wrong
 phase of a barrier or a missing wait then gives wrong numbers, and a hang ends with ``HangError``.
-
-NumPy has no bfloat16 and no e4m3: arrays of uint16 and of uint8 hold their bits.
 """
 
 import itertools
@@ -18,47 +16,32 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 import numpy as np
-import torch
 import triton.language as tl
 from triton.experimental.gluon import language as gl
 from triton.runtime.jit import JITFunction
 
 from autotune.kernels import gluon as ours
+from tests.kernels.simulated_numbers import (
+    DTYPES,
+    E4M3,
+    E4M3_VALUES,
+    Tensor,
+    pack_pairs,
+    pack_quads,
+    sum_by_steps,
+    unpack_pairs,
+    unpack_quads,
+    unset,
+)
 
 SECONDS: Final = 20.0  # until a wait counts as a hang; the slowest takes milliseconds
 WARP_THREADS: Final = 32
 GROUP_THREADS: Final = 128
-BFLOAT16, E4M3 = np.uint16, np.uint8
-E4M3_NAN, E4M3_LARGEST = 0x7F, 448.0
-E4M3_VALUES: Final = torch.arange(256, dtype=torch.uint8).view(torch.float8_e4m3fn).float().numpy()
-# The matrix unit of Hopper multiplies 32 factors of e4m3 a step, and adds products and the sum so far with this many
-# bits below the largest of them, the rest cut off (DeepSeek-V3, arXiv 2412.19437, 3.3.2: "around 14 bits").
-STEP, KEPT_BITS = 32, 13
-DTYPES: Final = {gl.float16: np.float16, gl.float32: np.float32, gl.int32: np.int32, gl.int64: np.int64}
+BLOCK_COLUMNS: Final = 64  # of 16 bits, the widest swizzle
 
 
 class HangError(AssertionError):
     """A wait that nothing ends."""
-
-
-class Tensor(np.ndarray[Any, Any]):
-    """An array with what kernels ask of a tensor."""
-
-    @property
-    def type(self) -> SimpleNamespace:
-        return SimpleNamespace(layout=None)
-
-    def to(self, dtype: Any) -> "Tensor":
-        if dtype is BFLOAT16:
-            rounded = torch.from_numpy(np.ascontiguousarray(self, np.float32)).to(torch.bfloat16)
-            return rounded.view(torch.uint16).numpy().view(Tensor)
-        return self.astype(DTYPES.get(dtype, dtype)).view(Tensor)
-
-    def permute(self, order: Sequence[int]) -> "Tensor":
-        return self.transpose(tuple(order)).view(Tensor)
-
-    def split(self) -> "tuple[Tensor, Tensor]":
-        return self[..., 0].view(Tensor), self[..., 1].view(Tensor)
 
 
 class Barrier:
@@ -126,8 +109,10 @@ class Shared:
         assert np.shares_memory(view, self.array)
         return Shared(view)
 
-    def view_as(self, shape: Sequence[int]) -> "Shared":
+    def view_as(self, shape: Sequence[int]) -> "Shared | Runs":
         """Return what lies in the same memory from here on, in another shape."""
+        if self.array.ndim == 3 and shape[-1] == BLOCK_COLUMNS < self.array.shape[2]:
+            return Runs(self.array, shape[1:])
         memory = self.array
         while isinstance(memory.base, np.ndarray):
             memory = memory.base
@@ -142,6 +127,30 @@ class Shared:
 
     def store(self, value: Any) -> None:
         self.array[...] = value
+
+    def load(self, layout: Any) -> Tensor:
+        return self.array.copy().view(Tensor)
+
+
+class Runs:
+    """Tiles ``[tiles, rows, columns]`` by shorter runs of rows, ``[..., rows, 64]``: in memory a tile that is wider than
+    its swizzle, 128 bytes, lies by blocks of so many columns, each with all rows."""
+
+    def __init__(self, tiles: Any, shape: Sequence[int]) -> None:
+        self._tiles, self._shape = tiles, tuple(shape)
+        *_, self._rows, self._columns = self._shape
+        self._blocks = int(np.prod(self._shape)) // self._rows // self._columns
+        assert self._blocks == 1 or self._rows == tiles.shape[1]
+
+    def index(self, place: int) -> Shared:
+        _, rows, columns = self._tiles.shape
+        pieces, width = rows // self._rows, self._blocks * self._columns
+        tile, inside = divmod(place, columns // width * pieces)
+        block, piece = divmod(inside, pieces)
+        found = self._tiles[tile, piece * self._rows : (piece + 1) * self._rows, block * width : (block + 1) * width]
+        blocks = found.reshape(self._rows, self._blocks, self._columns).transpose(1, 0, 2)
+        assert np.shares_memory(blocks, self._tiles)
+        return Shared(blocks.reshape(self._shape) if self._blocks == 1 else blocks[(None,) * (len(self._shape) - 3)])
 
 
 class Descriptor:
@@ -178,22 +187,11 @@ class Product:
             before = self.before.finish() if isinstance(self.before, Product) else self.before
             total = np.asarray(before) if self.add else np.zeros((a.shape[0], b.shape[1]), np.float32)
             if a.dtype == E4M3:
-                total = _sum_by_steps(total, E4M3_VALUES[a], E4M3_VALUES[b])
+                total = sum_by_steps(total, E4M3_VALUES[a], E4M3_VALUES[b])
             else:
                 total = a.astype(np.float32) @ b.astype(np.float32) + total
             self.done = total.astype(np.float32).view(Tensor)
         return self.done
-
-
-def _sum_by_steps(total: Any, a: Any, b: Any) -> Any:
-    """Add the products of two factors to a total as the matrix unit adds those of e4m3."""
-    for start in range(0, a.shape[1], STEP):
-        products = a[:, None, start : start + STEP] * b.T[None, :, start : start + STEP]
-        addends = np.concatenate([products, total[..., None]], axis=-1)
-        _, exponents = np.frexp(np.abs(addends).max(-1, keepdims=True))
-        unit = np.ldexp(np.float32(1.0), exponents - 1 - KEPT_BITS)
-        total = (np.trunc(addends / unit) * unit).sum(-1, dtype=np.float32)
-    return total
 
 
 class Program:
@@ -283,11 +281,6 @@ def _allocate(dtype: Any, shape: Sequence[int], layout: Any) -> Shared:
     return Shared(np.full(tuple(shape), unset(held), held))
 
 
-def unset(dtype: Any) -> Any:
-    """Return what memory holds before it is written: NaN, of any type."""
-    return {E4M3: E4M3_NAN, BFLOAT16: 0x7FC0}.get(dtype, np.nan)
-
-
 def _init(barrier: Barrier, count: int) -> None:
     barrier.count = barrier.pending = count
 
@@ -305,6 +298,11 @@ class Pointer:
     def __add__(self, offsets: Any) -> "Pointer":
         return Pointer(self.array, self.offsets + offsets)
 
+    @property
+    def dtype(self) -> SimpleNamespace:
+        held = self.array.dtype.type
+        return SimpleNamespace(element_ty=next((name for name, each in DTYPES.items() if each is held), held))
+
 
 def _store(pointer: Pointer, value: Any, mask: Any = True) -> None:
     offsets, value = np.asarray(pointer.offsets), np.asarray(value)
@@ -319,27 +317,6 @@ def _load(pointer: Pointer, mask: Any = True, other: Any = 0) -> Any:
     return np.where(mask, found, np.asarray(other, pointer.array.dtype)).view(Tensor)
 
 
-def _pack_pairs(low: Any, high: Any, dtype: Any) -> Any:
-    pairs = np.stack([low, high], -1).astype(DTYPES.get(dtype, dtype))
-    return pairs.view(np.int32)[..., 0].view(Tensor)
-
-
-def _unpack_pairs(pairs: Any, dtype: Any) -> Any:
-    halves = np.ascontiguousarray(pairs)[..., None].view(DTYPES.get(dtype, dtype))
-    return halves[..., 0].view(Tensor), halves[..., 1].view(Tensor)
-
-
-def _pack_quads(*four: Any) -> Any:
-    finite = np.clip(np.stack(four, -1).astype(np.float32), -E4M3_LARGEST, E4M3_LARGEST)
-    rounded = torch.from_numpy(finite).to(torch.float8_e4m3fn)
-    return rounded.view(torch.uint8).numpy().view(np.int32)[..., 0].view(Tensor)
-
-
-def _unpack_quads(quads: Any) -> Any:
-    found = np.ascontiguousarray(quads)[..., None].view(E4M3)
-    return tuple(found[..., place].view(Tensor) for place in range(4))
-
-
 def _language(program: Program) -> SimpleNamespace:
     def tensor(function: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *given, **named: np.asarray(function(*given, **named)).view(Tensor)
@@ -349,8 +326,9 @@ def _language(program: Program) -> SimpleNamespace:
 
     return SimpleNamespace(
         arange=lambda low, high, layout=None: np.arange(low, high).view(Tensor),
-        zeros=lambda shape, dtype, layout: np.zeros(shape, DTYPES[dtype]).view(Tensor),
-        full=lambda shape, value, dtype, layout: np.full(shape, value, DTYPES[dtype]).view(Tensor),
+        zeros=lambda shape, dtype, layout=None: np.zeros(shape, DTYPES[dtype]).view(Tensor),
+        full=lambda shape, value, dtype, layout=None: np.full(shape, value, DTYPES[dtype]).view(Tensor),
+        zeros_like=lambda value: np.zeros_like(value),
         exp2=tensor(np.exp2),
         log2=tensor(np.log2),
         abs=tensor(np.abs),
@@ -374,7 +352,9 @@ def _language(program: Program) -> SimpleNamespace:
         load=_load,
         store=_store,
         trans=lambda value: value.permute((1, 0)),
+        thread_barrier=lambda: None,
         SliceLayout=lambda *given: None,
+        SwizzledSharedLayout=lambda *given: None,
         DotOperandLayout=lambda **given: None,
         NVMMASharedLayout=SimpleNamespace(get_default_for=lambda shape, dtype: None),
         **{name: getattr(gl, name) for name in ("float32", "float16", "int32", "int64")},
@@ -403,11 +383,11 @@ class _Rebuilt:
             id(ours.fence_async_shared): lambda: None,
             id(ours.product_layout): lambda width: None,
             id(ours.view_as): lambda tile, dtype, shape, layout: tile.view_as(shape),
-            id(ours.pack_pairs): _pack_pairs,
-            id(ours.unpack_pairs): _unpack_pairs,
+            id(ours.pack_pairs): pack_pairs,
+            id(ours.unpack_pairs): unpack_pairs,
             id(ours.product_layout_of_bytes): lambda width: None,
-            id(ours.pack_quads): _pack_quads,
-            id(ours.unpack_quads): _unpack_quads,
+            id(ours.pack_quads): pack_quads,
+            id(ours.unpack_quads): unpack_quads,
             id(ours.mbarrier): SimpleNamespace(
                 init=_init,
                 expect=_expect,

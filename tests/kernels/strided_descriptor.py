@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.kernels.gluon_simulator import unset
+from tests.kernels.simulated_numbers import unset
 
 
 class StridedDescriptor:

@@ -1,0 +1,62 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
+"""The share of a program: a block of rows of one sequence, and every SPLITS-th pair of tiles of its keys."""
+
+from typing import Any, NamedTuple
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
+from autotune.search_spaces.flash_attention import warp_groups
+
+ROWS = gl.constexpr(warp_groups.ROWS)  # of a block: query heads, times queries
+KEYS = gl.constexpr(64)  # of a tile
+
+
+class Latents(NamedTuple):
+    """What a binary is compiled for: columns of a group's half of the values, and of what is beside them in a row of
+    the cache; tiles that are held at once; keys of one copy, which lie in one page, and of a page."""
+
+    half: int
+    beside: int
+    slots: int
+    run: int
+    page_size: int
+
+
+class Share(NamedTuple):
+    """The keys of a program: every SPLITS-th of the pairs of tiles, from the pair of its split on."""
+
+    lane: Any  # of sequence and block
+    split: Any
+    sequence: Any
+    block: Any
+    length: Any
+    pairs: Any
+
+
+@gluon.jit
+def locate_share(seq_lens, capacity, TILE: gl.constexpr, SPLITS: gl.constexpr):
+    """Return the share of this program; no sequence has more keys than ``capacity``, its row of the page table."""
+    BLOCKS: gl.constexpr = (TILE.used_rows + TILE.rows - 1) // TILE.rows
+    lanes = gl.num_programs(0) // SPLITS
+    lane = gl.program_id(0) % lanes
+    split = gl.program_id(0) // lanes
+    length = gl.maximum(gl.minimum(gl.load(seq_lens + lane // BLOCKS), capacity), 0)
+    pairs = gl.maximum(gl.cdiv(length, 2 * KEYS) + SPLITS - 1 - split, 0) // SPLITS
+    return Share(lane, split, lane // BLOCKS, lane % BLOCKS, length, pairs)
+
+
+@gluon.jit
+def load_page(table_row, tile, piece, length, LATENTS: gl.constexpr):
+    """Load the page of a piece of a tile, a run of keys; -1 where none of them is of the sequence."""
+    key = tile * KEYS + piece * LATENTS.run
+    return gl.load(table_row + key // LATENTS.page_size, mask=key < length, other=-1)
+
+
+@gluon.jit
+def list_pieces(table_row, tile, length, LATENTS: gl.constexpr):
+    """Return which pieces of a tile have a page, as bits: a negative one in the table is none."""
+    bits = 0
+    for piece in gl.static_range(KEYS // LATENTS.run):
+        bits += gl.where(load_page(table_row, tile, piece, length, LATENTS) >= 0, 1 << piece, 0)
+    return bits
