@@ -14,7 +14,7 @@ from autotune.errors import InvalidShapeError
 from autotune.implementation import Implementation
 from autotune.search_spaces import bounds
 from autotune.search_spaces.paged_decode.decode_default import SPLITS
-from autotune.search_spaces.paged_decode.decode_work import MANY_TILES, MAX_PROGRAMS, MIN_PROGRAMS, keys_read
+from autotune.search_spaces.paged_decode.latent_work import bad_splits, count_blocks, usual_splits
 from autotune.search_spaces.paged_decode.operation import unsupported
 from autotune.search_spaces.sources import SHARED, kernel_files
 from autotune.shape import LATENT_WIDTHS, PagedShape
@@ -35,17 +35,11 @@ WGMMA_ROWS: Final = 64  # of a tile whose products are by warp groups
 TWO_GROUPS: Final = 8  # warps
 WGMMA_KEYS: Final = 32  # with fewer, a warp group of two has no columns of its own
 MAX_LIVE: Final = 160  # accumulator and scores of a thread: with more, all of 576 columns spilled 350 bytes and more
-PARTIAL_BYTES: Final = 4  # of an element
 SHORT_RUN: Final = 16  # keys side by side: below, addresses take registers that tiles of 64 x 64 have not
 
 TILES: Final = ((64, 8, 3), (64, 8, 2), (32, 8, 3), (32, 8, 2), (16, 8, 2), (16, 4, 2))  # keys, warps, stages
 NARROW: Final = 256  # columns of values: twice as many rows stay in registers
 ROWS, ROWS_OF_NARROW = 64, 128
-PROGRAMS: Final = 1  # an SM: a tile in flight is as much as several of narrow heads
-RAGGED_PROGRAMS: Final = 3  # an SM, where sequences end at different times
-MIN_TILES: Final = 2  # of a split
-NEARLY: Final = 1.1  # times the fewest waves: more splits only add to what is merged
-USUAL: Final = 128  # columns of values whose partial results are worth a split for each root of the keys
 
 
 def why_unsupported(shape: PagedShape, device: Device) -> str | None:
@@ -111,29 +105,9 @@ def _bad_tile(config: Config, shape: PagedShape, device: Device) -> str | None:
     return None
 
 
-def _blocks(shape: PagedShape, rows: int) -> int:
-    """Count the programs that read the same keys, each for other rows."""
-    return -(-shape.heads * shape.seq_q // rows)
-
-
 def _bad_splits(config: Config, shape: PagedShape, device: Device) -> str | None:
-    """Return why keys do not suffice for so many splits, or splits for the SMs, or None."""
-    keys, splits = config.integer("BLOCK_K"), config.integer("NUM_SPLITS")
-    tiles, tiles_read = (-(-count // keys) for count in (shape.max_context, keys_read(shape).longest))
-    if splits > tiles:
-        return f"NUM_SPLITS={splits} of at most {tiles} tiles"
-    programs = splits * shape.batch * _blocks(shape, config.integer("BLOCK_ROWS"))
-    made = f"NUM_SPLITS={splits} makes {programs} programs"
-    if splits > 1 and programs > MAX_PROGRAMS * device.sm_count:
-        return f"{made}, more than {MAX_PROGRAMS} for each of {device.sm_count} SMs"
-    if programs < MIN_PROGRAMS * device.sm_count and MANY_TILES * splits < tiles_read:
-        return f"{made}, which leave most of {device.sm_count} SMs idle"
-    partial_bytes = splits * shape.heads * shape.seq_q * shape.head_dim_v * PARTIAL_BYTES
-    # Products with more rows than a tile has anyhow take longer than reading, as much as they are more.
-    key_bytes = shape.mean_context * shape.head_dim * ITEM_BYTES[shape.dtype] * _blocks(shape, bounds.MIN_BLOCK)
-    if splits > 1 and partial_bytes > key_bytes:
-        return f"NUM_SPLITS={splits}: partial results of {partial_bytes} bytes for keys worth {key_bytes} bytes"
-    return None
+    rows, keys = config.integer("BLOCK_ROWS"), config.integer("BLOCK_K")
+    return bad_splits(config.integer("NUM_SPLITS"), shape, device, rows=rows, keys=keys)
 
 
 def default(shape: PagedShape, device: Device) -> Config:
@@ -166,26 +140,12 @@ def _config(shape: PagedShape, device: Device, rows: int, keys: int, warps: int,
     return Config(
         BLOCK_ROWS=rows,
         BLOCK_K=keys,
-        NUM_SPLITS=_splits(shape, device, rows, keys),
+        NUM_SPLITS=usual_splits(shape, device, rows=rows, keys=keys),
         SCORES="each",
         num_warps=warps,
         num_stages=stages if device.has("async_copies") else 1,
         **bounds.usual_wave_hints(device),
     )
-
-
-def _splits(shape: PagedShape, device: Device, rows: int, keys: int) -> int:
-    """Return the fewest splits with which the SMs take about as few waves, of shares of a sequence, as they can."""
-    reads, programs = keys_read(shape), shape.batch * _blocks(shape, rows)
-    worth = min(reads.longest / keys / MIN_TILES, math.sqrt(reads.longest * USUAL / shape.head_dim_v))
-    most = max(1.0, min(worth, MAX_PROGRAMS * device.sm_count / programs))
-    choices = [splits for splits in SPLITS if splits <= most]
-    if reads.evenness < 1.0:
-        wanted = RAGGED_PROGRAMS * device.sm_count / programs
-        return next((splits for splits in choices if splits >= wanted), choices[-1])
-    wave = PROGRAMS * device.sm_count
-    waves = {splits: math.ceil(splits * programs / wave) / splits for splits in choices}
-    return next(splits for splits in choices if waves[splits] <= NEARLY * min(waves.values()))
 
 
 def default_basis(device: Device) -> str:
@@ -218,7 +178,7 @@ def hints(config: Config, shape: PagedShape, device: Device) -> tuple[float, ...
     live = rows * (shape.head_dim_v + keys) / threads
     held = shared_bytes(shape, device, rows=rows, keys=keys, stages=stages)
     resident = bounds.blocks_at_once(live + OTHER_REGISTERS, threads, held, device)
-    programs = config.integer("NUM_SPLITS") * shape.batch * _blocks(shape, rows)
+    programs = config.integer("NUM_SPLITS") * shape.batch * count_blocks(shape, rows)
     return tuple(math.log2(value) for value in (live, held, resident, programs / resident / device.sm_count))
 
 

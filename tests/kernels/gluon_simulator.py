@@ -344,6 +344,7 @@ def _language(program: Program) -> SimpleNamespace:
         constexpr=lambda value: value,
         convert_layout=lambda value, layout: value,
         static_range=range,
+        range=lambda low, high, **named: range(low, high),
         program_id=lambda axis: program.number,
         num_programs=lambda axis: program.count,
         allocate_shared_memory=_allocate,

@@ -16,6 +16,7 @@ from autotune.kernels.flash_attention.triton_split_keys import kernel as shares
 from autotune.kernels.flash_attention.triton_split_width import kernel as pieces
 from autotune.kernels.flash_attention_varlen.gluon_hopper import kernel as packed
 from autotune.kernels.flash_attention_varlen.triton import kernel as varlen
+from autotune.kernels.paged_decode.gluon_hopper_latent import kernel as hopper_latents
 from autotune.kernels.paged_decode.triton import kernel as decode
 from autotune.kernels.paged_decode.triton_latent import kernel as latents
 from autotune.kernels.paged_prefill.triton import kernel as prefill
@@ -170,6 +171,12 @@ def decode_latents(*, splits: int, **options: Any) -> Problem:
     return Problem(call, lambda: draw_latents(shape), options)
 
 
+def decode_latents_in_gluon(*, splits: int, **options: Any) -> Problem:
+    shape = PagedShape(batch=3, heads=4, max_context=160, head_dim=320, page_size=32, dtype="float16")
+    call = hopper_latents.KERNEL.bind(Config(NUM_SPLITS=splits, slots=2), shape)
+    return Problem(call, lambda: draw_latents(shape), options)
+
+
 def prefill_with(shape: PagedShape = PAGED, **options: Any) -> Problem:
     features = {name: value for name, value in options.items() if isinstance(value, torch.Tensor)}
     rest = {name: value for name, value in options.items() if name not in features}
@@ -251,6 +258,8 @@ def problems() -> Iterator[Problem]:
     yield decode_with(FLAT, replace(PAGED, kv_dtype="int8"), k_scale=per_slot, v_scale=per_slot)
     yield decode_latents(splits=1, scale=0.3)
     yield decode_latents(splits=2, return_lse=True)
+    yield decode_latents_in_gluon(splits=1, scale=0.3)
+    yield decode_latents_in_gluon(splits=2, return_lse=True)
     yield varlen_with(loads="pointer", sinks=heads, return_lse=True)
     yield varlen_with(loads="descriptor", scale=0.3)
     yield packed_in_gluon(sinks=heads, return_lse=True)

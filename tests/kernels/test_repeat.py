@@ -20,6 +20,7 @@ from autotune.kernels.flash_attention_varlen.gluon_hopper.forward import varlen_
 from autotune.kernels.flash_attention_varlen.gluon_hopper.tile_table import write_tiles
 from autotune.kernels.flash_attention_varlen.triton import repeat as varlen
 from autotune.kernels.flash_attention_varlen.triton.forward import flash_attention_varlen_forward
+from autotune.kernels.paged_decode.gluon_hopper_latent.forward import latent_decode_hopper
 from autotune.kernels.paged_decode.triton import repeat as decode
 from autotune.kernels.paged_decode.triton.combine import combine_partials
 from autotune.kernels.paged_decode.triton.forward import paged_decode_flat, paged_decode_split
@@ -53,6 +54,10 @@ PAGED: Final = {
 }
 DECODE: Final = PAGED | {"partials": (*ROOM, None), "cache": ("k_cache", "v_cache", "k_scale", "v_scale")}
 MERGE: Final = {"partials": (*ROOM, None), "seq_lens": "seq_lens", "sinks": "sinks", "outputs": OUTPUTS}
+LATENTS: Final = {
+    **{"latents": "k_cache", "beside": "k_cache", "sinks": "sinks", "partials": (*ROOM, None)},
+    **{name: PAGED[name] for name in ("q", "page_table", "seq_lens", "outputs")},
+}
 PREFILL: Final = PAGED | {"cu_seqlens_q": "cu_seqlens_q", "cache": DECODE["cache"]}
 DENSE: Final = {name: name for name in ("q", "k", "v", *OUTPUTS)}
 MASKED: Final = {**{name: name for name in "qkv"}, "operands": masked.NAMES[3:], "outputs": OUTPUTS}
@@ -93,6 +98,12 @@ CASES: Final = {
     ),
     "paged_decode of latents": Repeated(
         "paged_decode.triton.repeat", (latent_decode_split, combine_partials), (DECODE, MERGE), decode.NAMES
+    ),
+    "paged_decode of latents in Gluon": Repeated(
+        "paged_decode.gluon_hopper_latent.repeat",
+        (latent_decode_hopper, combine_partials),
+        (LATENTS, MERGE),
+        decode.NAMES,
     ),
     "paged_prefill": Repeated("paged_prefill.triton.repeat", (paged_prefill_forward,), (PREFILL,), prefill.NAMES),
 }

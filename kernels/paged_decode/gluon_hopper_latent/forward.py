@@ -11,6 +11,7 @@ one's tile while it weighs its own, so that the first tile's memory is free for 
 
 from typing import Any, NamedTuple
 
+import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
@@ -132,7 +133,8 @@ def consume_first(ring, queries, boxes, call, TILE: gl.constexpr, LATENTS: gl.co
     last = last_keys(share, TILE)
     load_queries(queries, call.q, call.q_strides, share, 0, TILE, LATENTS)
     state = begin_rows(LATENTS.half)
-    for pair in range(share.pairs):
+    # What is the same in all turns, such as addresses of factors, is computed anew: it takes registers that are not there.
+    for pair in tl.range(0, share.pairs, disable_licm=True):
         tile = 2 * (share.split + pair * SPLITS)
         slot, phase = slot_of(pair, 0, LATENTS.slots)
         listed = list_pieces(table_row, tile, share.length, LATENTS)
@@ -176,7 +178,7 @@ def consume_second(ring, queries, boxes, call, TILE: gl.constexpr, LATENTS: gl.c
     last = last_keys(share, TILE)
     load_queries(queries, call.q, call.q_strides, share, 1, TILE, LATENTS)
     state = begin_rows(LATENTS.half)
-    for pair in range(share.pairs):
+    for pair in tl.range(0, share.pairs, disable_licm=True):  # as above
         tile = 2 * (share.split + pair * SPLITS) + 1
         slot, phase = slot_of(pair, 1, LATENTS.slots)
         listed = list_pieces(table_row, tile, share.length, LATENTS)

@@ -16,7 +16,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from autotune.kernels.gluon import copy_in, fence_async_shared, mbarrier, view_as
-from autotune.kernels.paged_decode.gluon_hopper_latent.shares import KEYS, load_page
+from autotune.kernels.paged_decode.gluon_hopper_latent.shares import KEYS, first_slot, load_page
 
 COLUMNS = gl.constexpr(64)  # of a block
 GROUPS = gl.constexpr(2)
@@ -59,7 +59,7 @@ def begin_ring(DTYPE: gl.constexpr, LATENTS: gl.constexpr):
 @gluon.jit
 def slot_of(pair, GROUP: gl.constexpr, SLOTS: gl.constexpr):
     """Return the slot of a group's tile of a pair, and the phase of its barriers."""
-    return pair % (SLOTS // GROUPS) * GROUPS + GROUP + (pair >> 30), pair // (SLOTS // GROUPS) & 1
+    return pair % (SLOTS // GROUPS) * GROUPS + GROUP, pair // (SLOTS // GROUPS) & 1
 
 
 @gluon.jit
@@ -74,21 +74,21 @@ def fill(ring, latents, beside, table_row, tile, length, slot, phase, GROUP: gl.
     mbarrier.wait(ring.empty.index(2 * slot), phase ^ 1)
     full = ring.full.index(2 * slot)
     mbarrier.expect(full, HALF)
-    _copy_half(ring, full, latents, pages, tile, slot, GROUP, LATENTS)
+    _copy_half(ring, full, latents, pages, tile, length, slot, GROUP, LATENTS)
     mbarrier.wait(ring.empty.index(2 * slot + 1), phase ^ 1)
     full = ring.full.index(2 * slot + 1)
     mbarrier.expect(full, HALF + KEYS * LATENTS.beside * ITEM)
-    _copy_half(ring, full, latents, pages, tile, slot, 1 - GROUP, LATENTS)
+    _copy_half(ring, full, latents, pages, tile, length, slot, 1 - GROUP, LATENTS)
     RUNS: gl.constexpr = [LATENTS.slots * PIECES] + beside.block_shape  # noqa: RUF005 (Triton's language)
     runs = view_as(ring.beside, beside.dtype, RUNS, beside.layout)
     LAST: gl.constexpr = GROUPS * LATENTS.half // LATENTS.beside
     for piece in gl.static_range(PIECES):
-        start = (tile * KEYS + piece * LATENTS.run) % LATENTS.page_size
+        start = first_slot(tile, piece, LATENTS)
         copy_in(beside, [pages[piece], LAST, start, 0], full, runs.index(slot * PIECES + piece))
 
 
 @gluon.jit
-def _copy_half(ring, full, latents, pages, tile, slot, HALF: gl.constexpr, LATENTS: gl.constexpr):
+def _copy_half(ring, full, latents, pages, tile, length, slot, HALF: gl.constexpr, LATENTS: gl.constexpr):
     """Begin to copy one half of a tile: all its blocks of columns at once, or each piece of keys by blocks."""
     PIECES: gl.constexpr = KEYS // LATENTS.run
     BLOCKS: gl.constexpr = LATENTS.half // COLUMNS
@@ -98,8 +98,9 @@ def _copy_half(ring, full, latents, pages, tile, slot, HALF: gl.constexpr, LATEN
     runs = view_as(ring.halves, latents.dtype, RUNS, latents.layout)
     first = (2 * slot + HALF) * COPIES * PIECES
     for piece in gl.static_range(PIECES):
-        start = (tile * KEYS + piece * LATENTS.run) % LATENTS.page_size
-        for copy in gl.static_range(COPIES):
+        start = first_slot(tile, piece, LATENTS)
+        # A number that no compiler knows: unrolled, copies need more addresses than a warp of few registers has.
+        for copy in range(COPIES + (length >> 30)):
             place = [pages[piece], HALF * BLOCKS + copy * AT_ONCE, start, 0]
             copy_in(latents, place, full, runs.index(first + copy * PIECES + piece))
 

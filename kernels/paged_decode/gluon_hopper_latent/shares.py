@@ -54,6 +54,12 @@ def load_page(table_row, tile, piece, length, LATENTS: gl.constexpr):
 
 
 @gluon.jit
+def first_slot(tile, piece, LATENTS: gl.constexpr):
+    """Return the slot of its page where a piece of a tile begins."""
+    return (tile * KEYS + piece * LATENTS.run) % LATENTS.page_size
+
+
+@gluon.jit
 def list_pieces(table_row, tile, length, LATENTS: gl.constexpr):
     """Return which pieces of a tile have a page, as bits: a negative one in the table is none."""
     bits = 0

@@ -227,8 +227,8 @@ def test_listing_needs_no_gpu_and_an_unknown_implementation_is_refused(
     assert capsys.readouterr().out.endswith(" of 70 problems\n")
     assert command(monkeypatch, tmp_path, "--implementation", "flex") == 2
     assert (
-        "--implementation flex is unknown; expected gluon_hopper, gluon_hopper_fp8, triton, triton_latent, "
-        "triton_masked, triton_split_keys" in capsys.readouterr().err
+        "--implementation flex is unknown; expected gluon_hopper, gluon_hopper_fp8, gluon_hopper_latent, triton, "
+        "triton_latent, triton_masked, triton_split_keys" in capsys.readouterr().err
     )
 
 
