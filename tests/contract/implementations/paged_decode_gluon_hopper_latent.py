@@ -48,7 +48,7 @@ MUTANTS: Final = (
            "plain", WRONG),
     Mutant("maxima of its own tiles alone", FORWARD, "raise_maxima(with_accumulator(state, accumulator), row_max)",
            "raise_maxima(with_accumulator(state, accumulator), state.row_max)", "whole", WRONG),
-    Mutant("future keys", WEIGHTS, "share.length - TILE.queries + rows // TILE.group", "share.length - 1",
+    Mutant("future keys", WEIGHTS, "share.length - TILE.queries + rows // TILE.group", "share.length - 1 + 0 * rows",
            "queries", WRONG),
     Mutant("keys that are left out", WEIGHTS, " & (bits != 0)[None, :]", "", "plain", WRONG),
     Mutant("slots behind the end", RINGS, "(rows < count)[:, None]", "(rows < KEYS)[:, None]", "plain", NAN),
