@@ -5,10 +5,9 @@ import math
 import pytest
 
 from autotune.device import NVIDIA_H200
-from autotune.registry import our_implementations
 from autotune.space import Config
 from autotune.trial import Candidate
-from benchmarks.latent_decode import SHAPE, RacedLatents, is_wanted, print_raced, sparse_shapes
+from benchmarks.latent_decode import SHAPE, RacedLatents, implementations_of, is_wanted, print_raced, sparse_shapes
 
 FEW = RacedLatents({"by index": 110.0, "side by side": 100.0})
 
@@ -17,9 +16,9 @@ def test_the_problems_differ_in_their_pages_alone_and_only_ours_over_latents_com
     indexed, dense = sparse_shapes()
     assert (indexed.page_size, dense.page_size, indexed.max_context) == (1, 64, 2048)
     assert indexed.as_dict() | {"page_size": 64} == dense.as_dict()
-    for shape in (SHAPE, indexed, dense):
-        found = [each.name for each in our_implementations("paged_decode") if each.supports(shape, NVIDIA_H200) is None]
-        assert found == ["triton_latent"]
+    assert implementations_of(SHAPE, NVIDIA_H200) == ["triton_latent", "gluon_hopper_latent"]
+    assert implementations_of(dense, NVIDIA_H200) == ["triton_latent", "gluon_hopper_latent"]
+    assert implementations_of(indexed, NVIDIA_H200) == ["triton_latent"]
 
 
 @pytest.mark.parametrize(
@@ -36,11 +35,14 @@ def test_what_is_wanted(all_keys: RacedLatents, few_keys: RacedLatents, wanted: 
 
 
 def test_a_row_for_each_entrant(capsys: pytest.CaptureFixture[str]) -> None:
-    candidates = [Candidate("triton_latent", Config(BLOCK_ROWS=rows)) for rows in (64, 32, 16)]
-    print_raced(RacedLatents({"ours": 200.0, "default": 250.0}, bound_us=148.0), FEW, candidates)
+    names = ("triton_latent", "by index", "side by side")
+    found = {name: Candidate("triton_latent", Config(BLOCK_ROWS=64)) for name in names}
+    times = {"ours": 200.0, "triton_latent": 200.0, "triton_latent default": 250.0}
+    print_raced(RacedLatents(times, bound_us=148.0), FEW, found)
     lines = capsys.readouterr().out.splitlines()
-    assert lines[2].startswith("| 8192 | ours | 200.0 | 0.740 | triton_latent")
-    assert lines[3] == "| 8192 | default | 250.0 | 0.592 |  |"
-    assert lines[4].startswith("| 2048 | by index | 110.0 |  | triton_latent")
+    assert lines[2] == "| 8192 | ours | 200.0 | 0.740 |  |"
+    assert lines[3].startswith("| 8192 | triton_latent | 200.0 | 0.740 | triton_latent")
+    assert lines[4] == "| 8192 | triton_latent default | 250.0 | 0.592 |  |"
+    assert lines[5].startswith("| 2048 | by index | 110.0 |  | triton_latent")
     assert lines[-1] == "FlashInfer's time over ours: nan; by index over side by side: 1.100"
     assert math.isnan(RacedLatents({}).ratio("ours", "default"))

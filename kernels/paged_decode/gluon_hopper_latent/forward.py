@@ -16,12 +16,12 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from autotune.kernels.gluon import mbarrier, product_layout, warpgroup_mma, warpgroup_mma_wait
-from autotune.kernels.paged_decode.gluon_hopper_latent.queries import begin_queries, load_queries
-from autotune.kernels.paged_decode.gluon_hopper_latent.results import store_partial, store_rows
-from autotune.kernels.paged_decode.gluon_hopper_latent.rings import begin_ring, clear_rows, fill, hand_back, slot_of
-from autotune.kernels.paged_decode.gluon_hopper_latent.shares import KEYS, ROWS, list_pieces, locate_share
-from autotune.kernels.paged_decode.gluon_hopper_latent.weights import (
-    RowState,
+from autotune.kernels.paged_decode.gluon_hopper_latent.latent_queries import begin_queries, load_queries
+from autotune.kernels.paged_decode.gluon_hopper_latent.latent_results import store_partial, store_rows
+from autotune.kernels.paged_decode.gluon_hopper_latent.latent_ring import begin_ring, clear_rows, fill, hand_back, slot_of
+from autotune.kernels.paged_decode.gluon_hopper_latent.latent_share import KEYS, ROWS, list_pieces, locate_share
+from autotune.kernels.paged_decode.gluon_hopper_latent.latent_weights import (
+    HalfState,
     begin_mailbox,
     begin_rows,
     hear,
@@ -39,7 +39,7 @@ _NUMBERS = ["table_stride", "capacity"]  # no binary of its own for a number
 _POINTERS = ["page_table", "seq_lens", "sinks"]
 
 
-class Operands(NamedTuple):
+class DecodeCall(NamedTuple):
     """Pointers to what a program reads beside the cache, and writes, and the numbers of the call."""
 
     q: Any
@@ -65,7 +65,7 @@ def latent_decode_hopper(
     """
     ring, queries = begin_ring(latents.dtype, LATENTS), begin_queries(latents.dtype, LATENTS)
     boxes = (begin_mailbox(), begin_mailbox())  # of what each group tells the other
-    call = Operands(
+    call = DecodeCall(
         q, page_table, seq_lens, sinks, outputs, partials, q_strides, table_stride, capacity, score_scale
     )
     gl.warp_specialize(
@@ -121,7 +121,7 @@ def as_factor(weights, VALUES: gl.constexpr):
 @gluon.jit
 def with_accumulator(state, accumulator):
     """Return the state with another accumulator."""
-    return RowState(accumulator, state.row_max, state.row_sum)
+    return HalfState(accumulator, state.row_max, state.row_sum)
 
 
 @gluon.jit
@@ -166,7 +166,7 @@ def consume_first(ring, queries, boxes, call, TILE: gl.constexpr, LATENTS: gl.co
         state = with_accumulator(state, accumulator)
     tell(boxes[0], state.row_sum)
     row_sum = state.row_sum + hear(boxes[1], share.pairs)
-    finish(call, RowState(state.accumulator, state.row_max, row_sum), share, 0, TILE, LATENTS, SPLITS)
+    finish(call, HalfState(state.accumulator, state.row_max, row_sum), share, 0, TILE, LATENTS, SPLITS)
 
 
 @gluon.jit
@@ -210,7 +210,7 @@ def consume_second(ring, queries, boxes, call, TILE: gl.constexpr, LATENTS: gl.c
         state = with_accumulator(state, accumulator)
     row_sum = state.row_sum + hear(boxes[0], share.pairs)
     tell(boxes[1], state.row_sum)
-    finish(call, RowState(state.accumulator, state.row_max, row_sum), share, 1, TILE, LATENTS, SPLITS)
+    finish(call, HalfState(state.accumulator, state.row_max, row_sum), share, 1, TILE, LATENTS, SPLITS)
 
 
 @gluon.jit

@@ -11,8 +11,8 @@ from autotune.kernels.flash_attention.gluon_hopper.launch import ALIGNMENT, DTYP
 from autotune.kernels.gluon import TensorDescriptor
 from autotune.kernels.paged_cache.layout import AXES, cache_strides
 from autotune.kernels.paged_decode.gluon_hopper_latent.forward import latent_decode_hopper
-from autotune.kernels.paged_decode.gluon_hopper_latent.rings import COLUMNS
-from autotune.kernels.paged_decode.gluon_hopper_latent.shares import KEYS, ROWS, Latents
+from autotune.kernels.paged_decode.gluon_hopper_latent.latent_ring import COLUMNS
+from autotune.kernels.paged_decode.gluon_hopper_latent.latent_share import KEYS, ROWS, Latents
 from autotune.kernels.paged_decode.triton.combine import combine_partials
 from autotune.kernels.paged_decode.triton.launch import Tile
 from autotune.kernels.tiles.outputs import Outputs
@@ -23,8 +23,8 @@ COMBINE_WARPS: Final = 2
 COMBINED: Final = 8192  # numbers of partial results whose loads wait together, of one row
 
 
-class Strides(NamedTuple):
-    """Strides of queries, in elements."""
+class QueryStrides(NamedTuple):
+    """QueryStrides of queries, in elements."""
 
     sequence: int
     query: int
@@ -82,7 +82,7 @@ def launch_latent(
     arguments = (
         *_describe(k_cache, layout, latents),
         *(q, page_table, seq_lens, sinks, Outputs(out, lse), partials),
-        *(Strides(*q.stride()[:3]), page_table.stride(0), capacity, scale * LOG2_E, tile, latents, splits),
+        *(QueryStrides(*q.stride()[:3]), page_table.stride(0), capacity, scale * LOG2_E, tile, latents, splits),
     )
     launched = (_run(latent_decode_hopper, (lanes * splits,), arguments, {}, compile_only),)
     if splits == 1:

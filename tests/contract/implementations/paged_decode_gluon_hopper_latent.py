@@ -27,8 +27,8 @@ GATES: Final = {
     "pages": gate_of(page_size=128),  # longer than tiles
     "blocks": gate_of(heads=70, page_size=32),  # of rows, two
 }
-FORWARD, RINGS, WEIGHTS, LAUNCH = "forward.py", "rings.py", "weights.py", "launch.py"
-QUERIES, RESULTS, SHARES = "queries.py", "results.py", "shares.py"
+FORWARD, RINGS, WEIGHTS, LAUNCH = "forward.py", "latent_ring.py", "latent_weights.py", "launch.py"
+QUERIES, RESULTS, SHARES = "latent_queries.py", "latent_results.py", "latent_share.py"
 PRODUCT: Final = "accumulator = warpgroup_mma_wait(0, deps=[accumulator])"
 HEARD: Final = "row_max = hear(boxes[1], pair)"
 STUCK: Final = (*CAUGHT, Status.HANG, Status.LAUNCH_ERROR)

@@ -5,8 +5,8 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from autotune.kernels.gluon import product_layout
-from autotune.kernels.paged_decode.gluon_hopper_latent.shares import ROWS
-from autotune.kernels.paged_decode.gluon_hopper_latent.weights import shift_of
+from autotune.kernels.paged_decode.gluon_hopper_latent.latent_share import ROWS
+from autotune.kernels.paged_decode.gluon_hopper_latent.latent_weights import shift_of
 from autotune.kernels.tiles import softmax
 from autotune.kernels.tiles.softmax import LOG2_E
 

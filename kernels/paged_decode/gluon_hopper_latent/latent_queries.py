@@ -7,11 +7,11 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from autotune.kernels.gluon import fence_async_shared, mbarrier, view_as
-from autotune.kernels.paged_decode.gluon_hopper_latent.rings import COLUMNS, GROUPS, block_layout, tile_layout
-from autotune.kernels.paged_decode.gluon_hopper_latent.shares import ROWS
+from autotune.kernels.paged_decode.gluon_hopper_latent.latent_ring import COLUMNS, GROUPS, block_layout, tile_layout
+from autotune.kernels.paged_decode.gluon_hopper_latent.latent_share import ROWS
 
 
-class Queries(NamedTuple):
+class LatentQueries(NamedTuple):
     """``halves [2, 64, half]`` and ``beside [1, 64, beside]`` of a block's queries; ``ready`` once both groups came."""
 
     halves: Any
@@ -26,7 +26,7 @@ def begin_queries(DTYPE: gl.constexpr, LATENTS: gl.constexpr):
     beside = gl.allocate_shared_memory(DTYPE, [1, ROWS, LATENTS.beside], tile_layout(ROWS, LATENTS.beside))
     ready = gl.allocate_shared_memory(gl.int64, [1, 1], mbarrier.MBarrierLayout())
     mbarrier.init(ready.index(0), count=GROUPS)
-    return Queries(halves, beside, ready)
+    return LatentQueries(halves, beside, ready)
 
 
 @gluon.jit

@@ -11,7 +11,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from autotune.kernels.gluon import fence_async_shared, mbarrier, product_layout
-from autotune.kernels.paged_decode.gluon_hopper_latent.shares import KEYS, ROWS
+from autotune.kernels.paged_decode.gluon_hopper_latent.latent_share import KEYS, ROWS
 from autotune.kernels.tiles import softmax
 
 shift_of = gluon.jit(softmax.shift_of.fn)
@@ -24,7 +24,7 @@ class Mailbox(NamedTuple):
     ready: Any
 
 
-class RowState(NamedTuple):
+class HalfState(NamedTuple):
     """The softmax of rows: this group's columns of the accumulator, the maxima after the last tile that it knows of,
     and the sums of this group's weights."""
 
@@ -63,7 +63,7 @@ def begin_rows(HALF: gl.constexpr):
     SCORES: gl.constexpr = product_layout(KEYS)
     row_max = gl.full([ROWS], float("-inf"), gl.float32, gl.SliceLayout(1, SCORES))
     row_sum = gl.zeros([ROWS], gl.float32, gl.SliceLayout(1, SCORES))
-    return RowState(gl.zeros([ROWS, HALF], gl.float32, product_layout(HALF)), row_max, row_sum)
+    return HalfState(gl.zeros([ROWS, HALF], gl.float32, product_layout(HALF)), row_max, row_sum)
 
 
 @gluon.jit
@@ -91,7 +91,7 @@ def hide_keys(scores, tile, last, listed, share, TILE: gl.constexpr, LATENTS: gl
 def raise_maxima(state, row_max):
     """Return the state with maxima that are no smaller, and what the accumulator is then multiplied by."""
     rescale = gl.exp2(state.row_max - shift_of(row_max))
-    return RowState(state.accumulator, row_max, state.row_sum * rescale), rescale
+    return HalfState(state.accumulator, row_max, state.row_sum * rescale), rescale
 
 
 @gluon.jit
@@ -100,4 +100,4 @@ def weigh(scores, state, score_scale):
     row_max = gl.maximum(state.row_max, gl.max(scores, 1) * score_scale)
     state, rescale = raise_maxima(state, row_max)
     weights = gl.exp2(scores * score_scale - shift_of(row_max)[:, None])
-    return weights, RowState(state.accumulator, row_max, state.row_sum + gl.sum(weights, 1)), rescale
+    return weights, HalfState(state.accumulator, row_max, state.row_sum + gl.sum(weights, 1)), rescale

@@ -4,7 +4,7 @@
 A tile has three pieces of columns: two halves of the latent, which as values are those of one group each, and what is
 beside it. They come in two parts with barriers of their own: the half of the group that multiplies a tile's scores,
 then the rest. Who takes a half as values hands it back: by then its scores are done. What is beside it is only read for
-scores; the weights of the tile take its place (``Ring.weights``), so it goes back with the half of the other group,
+scores; the weights of the tile take its place (``LatentRing.weights``), so it goes back with the half of the other group,
 which reads those last.
 
 A half ``[64, columns]`` lies in memory by blocks of 64 columns, 128 bytes a row, the widest swizzle.
@@ -16,13 +16,13 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from autotune.kernels.gluon import copy_in, fence_async_shared, mbarrier, view_as
-from autotune.kernels.paged_decode.gluon_hopper_latent.shares import KEYS, first_slot, load_page
+from autotune.kernels.paged_decode.gluon_hopper_latent.latent_share import KEYS, first_slot, load_page
 
 COLUMNS = gl.constexpr(64)  # of a block
 GROUPS = gl.constexpr(2)
 
 
-class Ring(NamedTuple):
+class LatentRing(NamedTuple):
     """Slots for tiles: ``halves [2 * slots, 64, half]``, ``beside [slots, 64, beside]``, ``weights [slots, 64, 64]``;
     barriers of both parts of each slot: it is filled, it may be filled."""
 
@@ -53,7 +53,7 @@ def begin_ring(DTYPE: gl.constexpr, LATENTS: gl.constexpr):
     for part in gl.static_range(2 * SLOTS):
         mbarrier.init(full.index(part), count=1)
         mbarrier.init(empty.index(part), count=1)
-    return Ring(halves, beside, weights, full, empty)
+    return LatentRing(halves, beside, weights, full, empty)
 
 
 @gluon.jit
