@@ -70,9 +70,7 @@ def search(shape: PagedShape, seconds: float, trials: int, among: Sequence[str] 
 
     with tables_in() as folder:
         store = Store(folder)
-        tuned = tune(
-            shape, implementations=among, budget=seconds, trials=trials, store=store, must_measure=True
-        )
+        tuned = tune(shape, implementations=among, budget=seconds, trials=trials, store=store, must_measure=True)
     if (winner := tuned.results[0].winner) is None:
         raise AutotuneError(f"nothing was found for {shape}: {tuned.results[0].failure}")
     return winner.candidate

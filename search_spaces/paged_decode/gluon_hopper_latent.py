@@ -92,7 +92,14 @@ IMPLEMENTATION: Final = Implementation(
     batch_invariant=lambda config, shape: config,  # splits are shares of a sequence's own tiles
     sources=(
         *kernel_files(
-            "paged_decode/gluon_hopper_latent", "forward", "launch", "latent_queries", "latent_results", "latent_ring", "latent_share", "latent_weights"
+            "paged_decode/gluon_hopper_latent",
+            "forward",
+            "launch",
+            "latent_queries",
+            "latent_results",
+            "latent_ring",
+            "latent_share",
+            "latent_weights",
         ),
         *kernel_files("paged_decode/triton", "forward", "combine", "tile_list", "launch"),
         *kernel_files("flash_attention/gluon_hopper", "launch"),

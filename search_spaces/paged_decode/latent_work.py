@@ -1,4 +1,4 @@
-"""The work that decode over latents has for programs: blocks of rows that read the same keys, and shares of sequences."""
+"""The work that decode over latents has for programs: blocks of rows that read the same keys, and shares of those."""
 
 import math
 from typing import Final

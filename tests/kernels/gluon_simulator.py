@@ -129,12 +129,15 @@ class Shared:
         self.array[...] = value
 
     def load(self, layout: Any) -> Tensor:
-        return self.array.copy().view(Tensor)
+        found: Tensor = self.array.copy().view(Tensor)
+        return found
 
 
 class Runs:
-    """Tiles ``[tiles, rows, columns]`` by shorter runs of rows, ``[..., rows, 64]``: in memory a tile that is wider than
-    its swizzle, 128 bytes, lies by blocks of so many columns, each with all rows."""
+    """Tiles ``[tiles, rows, columns]`` by shorter runs of rows, ``[..., rows, 64]``.
+
+    In memory a tile that is wider than its swizzle, 128 bytes, lies by blocks of so many columns, each with all rows.
+    """
 
     def __init__(self, tiles: Any, shape: Sequence[int]) -> None:
         self._tiles, self._shape = tiles, tuple(shape)

@@ -55,7 +55,10 @@ PAGED: Final = {
 DECODE: Final = PAGED | {"partials": (*ROOM, None), "cache": ("k_cache", "v_cache", "k_scale", "v_scale")}
 MERGE: Final = {"partials": (*ROOM, None), "seq_lens": "seq_lens", "sinks": "sinks", "outputs": OUTPUTS}
 LATENTS: Final = {
-    **{"latents": "k_cache", "beside": "k_cache", "sinks": "sinks", "partials": (*ROOM, None)},
+    "latents": "k_cache",
+    "beside": "k_cache",
+    "sinks": "sinks",
+    "partials": (*ROOM, None),
     **{name: PAGED[name] for name in ("q", "page_table", "seq_lens", "outputs")},
 }
 PREFILL: Final = PAGED | {"cu_seqlens_q": "cu_seqlens_q", "cache": DECODE["cache"]}

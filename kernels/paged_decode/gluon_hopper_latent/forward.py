@@ -18,7 +18,13 @@ from triton.experimental.gluon import language as gl
 from autotune.kernels.gluon import mbarrier, product_layout, warpgroup_mma, warpgroup_mma_wait
 from autotune.kernels.paged_decode.gluon_hopper_latent.latent_queries import begin_queries, load_queries
 from autotune.kernels.paged_decode.gluon_hopper_latent.latent_results import store_partial, store_rows
-from autotune.kernels.paged_decode.gluon_hopper_latent.latent_ring import begin_ring, clear_rows, fill, hand_back, slot_of
+from autotune.kernels.paged_decode.gluon_hopper_latent.latent_ring import (
+    begin_ring,
+    clear_rows,
+    fill,
+    hand_back,
+    slot_of,
+)
 from autotune.kernels.paged_decode.gluon_hopper_latent.latent_share import KEYS, ROWS, list_pieces, locate_share
 from autotune.kernels.paged_decode.gluon_hopper_latent.latent_weights import (
     HalfState,
@@ -65,9 +71,7 @@ def latent_decode_hopper(
     """
     ring, queries = begin_ring(latents.dtype, LATENTS), begin_queries(latents.dtype, LATENTS)
     boxes = (begin_mailbox(), begin_mailbox())  # of what each group tells the other
-    call = DecodeCall(
-        q, page_table, seq_lens, sinks, outputs, partials, q_strides, table_stride, capacity, score_scale
-    )
+    call = DecodeCall(q, page_table, seq_lens, sinks, outputs, partials, q_strides, table_stride, capacity, score_scale)
     gl.warp_specialize(
         [
             (produce, (ring, latents, beside, call, TILE, LATENTS, SPLITS)),
@@ -133,7 +137,7 @@ def consume_first(ring, queries, boxes, call, TILE: gl.constexpr, LATENTS: gl.co
     last = last_keys(share, TILE)
     load_queries(queries, call.q, call.q_strides, share, 0, TILE, LATENTS)
     state = begin_rows(LATENTS.half)
-    # What is the same in all turns, such as addresses of factors, is computed anew: it takes registers that are not there.
+    # What is the same in all turns, such as addresses of factors, is computed anew: there are no registers to keep it.
     for pair in tl.range(0, share.pairs, disable_licm=True):
         tile = 2 * (share.split + pair * SPLITS)
         slot, phase = slot_of(pair, 0, LATENTS.slots)

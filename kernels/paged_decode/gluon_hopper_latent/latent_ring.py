@@ -4,8 +4,8 @@
 A tile has three pieces of columns: two halves of the latent, which as values are those of one group each, and what is
 beside it. They come in two parts with barriers of their own: the half of the group that multiplies a tile's scores,
 then the rest. Who takes a half as values hands it back: by then its scores are done. What is beside it is only read for
-scores; the weights of the tile take its place (``LatentRing.weights``), so it goes back with the half of the other group,
-which reads those last.
+scores; the weights of the tile take its place (``LatentRing.weights``), so it goes back with the half of the other
+group, which reads those last.
 
 A half ``[64, columns]`` lies in memory by blocks of 64 columns, 128 bytes a row, the widest swizzle.
 """

@@ -10,8 +10,13 @@ from tests.contract.planting import CAUGHT, NAN, WRONG, Gate, Mutant, Planted
 # About a pair of tiles, none of any, and turns in which slots are used again.
 LENGTHS: Final = (600, 0, 129, 65)
 SIZES: Final[dict[str, Any]] = {
-    **{"batch": len(LENGTHS), "heads": 3, "max_context": max(LENGTHS), "head_dim": 288, "page_size": 16},
-    **{"dtype": "float16", "lengths": LENGTHS},
+    "batch": len(LENGTHS),
+    "heads": 3,
+    "max_context": max(LENGTHS),
+    "head_dim": 288,
+    "page_size": 16,
+    "dtype": "float16",
+    "lengths": LENGTHS,
 }
 
 

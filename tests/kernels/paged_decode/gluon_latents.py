@@ -84,8 +84,8 @@ def call_failure(engine: str, splits: int, device: str) -> str | None:
 
 def _difference(q: torch.Tensor, keys: torch.Tensor, absent: torch.Tensor, out: torch.Tensor) -> str | None:
     """Say how results of queries ``[S_q, H, 320]`` over keys ``[length, 1, 320]`` miss the truth, or None."""
-    results = [
+    truth, eager = (
         dense_decode(q, keys, keys[..., :256], scale=SCALE, absent=absent, dtype=dtype)[0]
         for dtype in (torch.float64, torch.float16)
-    ]
-    return compare(out, results[0], error_limit(*results, torch.float16))
+    )
+    return compare(out, truth, error_limit(truth, eager, torch.float16))

@@ -64,7 +64,7 @@ def launch_over(cache: torch.Tensor) -> Any:
     q, out = torch.zeros(1, 1, 4, 320).half(), torch.zeros(1, 1, 4, 256).half()
     table, lengths = torch.zeros(1, 3, dtype=torch.int32), torch.ones(1, dtype=torch.int32)
     features: dict[str, Any] = {"layout": "NHD", "scale": 1.0, "sinks": None}
-    return launch_latent(q, cache, cache[..., :256], table, lengths, out, None, **features, options=config_of())
+    return launch_latent(q, cache, cache[..., :256], table, lengths, out, None, **features, options=dict(config_of()))
 
 
 @pytest.mark.parametrize(
