@@ -279,7 +279,8 @@ class GpuExecutor:
                 if screener.is_awaited:
                     selector.register(screener.workers, selectors.EVENT_READ)
                     deadline = min(deadline, screener.deadline)
-            starved = [each.workers for each in self._screeners if each.is_idle] if self._pool.in_flight else []
+            waiting = [each.workers for each in self._screeners if not each.is_awaited]
+            starved = waiting if self._pool.in_flight else []
             with _counted(starved):
                 selector.select(None if deadline == math.inf else max(0.0, deadline - time.monotonic()))
         if self._interruption is not None:

@@ -6,17 +6,22 @@ Triton cache. Wanted: two GPUs take at most 1/1.85 of the time of one, four 1/3.
 measurement cannot tell that they are slower than those of one GPU (``benchmarks.many_gpus.ties``); of two GPUs each is
 busy for at least 60 % of the time. Exits with 1 beyond.
 
-Every run and every verdict is kept in ``--results`` at once, and the same command goes on with what is missing there.
+Every run and every verdict is kept in ``--results`` at once, and the same command goes on with what is missing there:
+where verdicts alone are, one GPU is enough.
 By its budgets one GPU takes nine minutes at most.
 """
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any, Final
 
 from autotune import platforms
@@ -72,19 +77,26 @@ class Found:
                 yield from ((name, index) for index, verdict in enumerate(verdicts) if verdict is None)
 
 
-def measure(found: Found, gpus: int, *, trials: int, budget: float, with_ray: bool) -> None:
-    """Do the runs that are missing, and judge their winners on the first GPU."""
-    wanted: dict[str, Callable[..., GridRun]] = {
-        str(count): partial(run_on, list(range(count))) for count in counts(gpus)
+def wanted_runs(gpus: int, *, with_ray: bool) -> dict[str, Callable[..., GridRun]]:
+    runs: dict[str, Callable[..., GridRun]] = {
+        str(count): partial(run_on, tuple(range(count))) for count in counts(gpus)
     }
-    if with_ray:
-        wanted["ray"] = run_by_ray
+    return {**runs, "ray": run_by_ray} if with_ray else runs
+
+
+def measure(found: Found, wanted: Mapping[str, Callable[..., GridRun]], **options: Any) -> None:
+    """Do the runs that are missing, each in a process of its own, so that this one never holds a GPU."""
     for name, run in wanted.items():
         if name not in found.runs:
             print(f"running   {name}", flush=True)
-            found.runs[name] = made = run(trials=trials, budget=budget)
+            with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+                found.runs[name] = made = process.submit(run, **options).result()
             found.keep()
             print(f"          {made.seconds:.0f} s", *made.gpus, sep="\n          ", flush=True)
+
+
+def judge(found: Found) -> None:
+    """Judge the winners that were not judged yet, on the first GPU."""
     works = grid()
     with closing(GpuExecutor(Settings(index=0))) as executor:
         for name, index in list(found.left()):
@@ -93,15 +105,27 @@ def measure(found: Found, gpus: int, *, trials: int, budget: float, with_ray: bo
             found.keep()
 
 
+COLUMNS: Final = (
+    *("GPUs", "seconds", "speed-up", "busy", "waiting for compilers", "cores busy", "memory"),
+    *("tied winners", "their times"),
+)
+
+
 def print_runs(found: Found) -> None:
-    print_head("GPUs", "seconds", "speed-up", "busy", "waiting for compilers", "cores busy", "memory", "tied winners")
+    """Print a row for each run; times of winners are geometric means over those of one GPU, as each race saw them."""
+    print_head(*COLUMNS)
     one = found.runs[ONE]
     for name, run in found.runs.items():
         busy, starved = ([getattr(use, field) for use in run.gpus] for field in ("busy", "starved"))
         inside = "" if name == ONE else f"{sum(map(bool, found.inside[name]))} of {len(run.studies)}"
         cores = "" if run.cores_busy is None else f"{run.cores_busy:.0%}"
         cells = (f"{run.seconds:.0f}", f"{one.seconds / run.seconds:.2f}", _range(busy), _range(starved), cores)
-        print_row(name, *cells, f"{run.memory_mb / 1e3:.1f} GB", inside)
+        print_row(name, *cells, f"{run.memory_mb / 1e3:.1f} GB", inside, f"{_times(one, run):.3f}")
+
+
+def _times(one: GridRun, many: GridRun) -> float:
+    times = [(each.median_us, other.median_us) for each, other in zip(one.studies, many.studies, strict=True)]
+    return geometric_mean([other / each for each, other in times if each and other] or [math.nan])
 
 
 def _range(shares: Sequence[float]) -> str:
@@ -146,11 +170,13 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> None:
     given = parse(arguments)
     require_gpu("many_gpus")
-    if (visible := platforms.gpu_count()) < given.gpus or given.gpus < 2:
-        sys.exit(f"benchmarks.many_gpus: --gpus={given.gpus} is not allowed; expected 2 to {visible}, all visible ones")
     options = {"trials": given.trials, "budget": given.budget}
     found = Found(given.results / "many_gpus.json", options)
-    measure(found, given.gpus, **options, with_ray=not given.no_ray)
+    wanted, visible = wanted_runs(given.gpus, with_ray=not given.no_ray), platforms.gpu_count()
+    if given.gpus < 2 or (visible < given.gpus and not wanted.keys() <= found.runs.keys()):
+        sys.exit(f"benchmarks.many_gpus: --gpus={given.gpus} is not allowed; expected 2 to {visible}, all visible ones")
+    measure(found, wanted, **options)
+    judge(found)
     print_runs(found)
     missed = misses(found)
     print(*(f"missed: {each}" for each in missed), sep="\n")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from autotune.grid.grid_task import GridTask
 from autotune.grid.ray_engine import TaskState, run_on_ray
-from autotune.table import Store
+from autotune.table import Store, ranked
 from autotune.trial import Trial
 from autotune.workload import Workload
 from benchmarks.many_gpus.tuned_grid import GridRun, Study, grid, measured
@@ -39,14 +39,12 @@ def run_by_ray(*, trials: int, budget: float) -> GridRun:
 def read_studies(works: Sequence[Workload], place: Path) -> tuple[Study, ...]:
     """Read the winners of a place's tables, in the order of their problems."""
     store = Store(place / "tables")
-    rows: dict[Workload, Trial] = {
-        (operation, row.shape): row
-        for operation in dict.fromkeys(operation for operation, _ in works)
-        for row in store.winners(operation.name)
-    }
-    return tuple(
-        Study(None, failure="no winner is at the place")
-        if (row := rows.get(work)) is None
-        else Study(row.candidate, None if row.timing is None else row.timing.median_us)
-        for work in works
-    )
+    rows = {operation: store.winners(operation.name) for operation in {operation for operation, _ in works}}
+    return tuple(_study(ranked(row for row in rows[operation] if row.shape == shape)) for operation, shape in works)
+
+
+def _study(rows: Sequence[Trial]) -> Study:
+    """Return the result of a search by the winner of each of its implementations, the best first."""
+    if not rows:
+        return Study(None, failure="no winner is at the place")
+    return Study(rows[0].candidate, None if rows[0].timing is None else rows[0].timing.median_us)

@@ -97,7 +97,7 @@ def test_runs_and_verdicts_are_kept_and_go_on(tmp_path: Path, capsys: pytest.Cap
     assert again.runs == found.runs
     assert [each for each in again.left() if each[0] == "2"] == [("2", 15)]
     print_runs(again)
-    assert "| 2 | 155 | 1.94 | 70% to 80% | 10% to 10% | 50% | 0.9 GB | 15 of 16 |" in capsys.readouterr().out
+    assert "| 2 | 155 | 1.94 | 70% to 80% | 10% to 10% | 50% | 0.9 GB | 15 of 16 | 1.004 |" in capsys.readouterr().out
     assert json.loads(path.read_text())["options"] == OPTIONS
     with pytest.raises(SystemExit, match="name another"):
         Found(path, {**OPTIONS, "trials": 5})
