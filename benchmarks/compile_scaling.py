@@ -13,14 +13,11 @@ import argparse
 import os
 import random
 import tempfile
-import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
+from contextlib import closing
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 from autotune.device import NVIDIA_H200
@@ -28,67 +25,13 @@ from autotune.executor.compile_pool import COMPILE_SECONDS, CompilePool
 from autotune.registry import get_implementation, get_operation
 from autotune.space import Config
 from autotune.trial import Candidate, Outcome
+from benchmarks.process_memory import watched
 from benchmarks.shipped_problems import benchmark_shape
 
 OPERATION: Final = get_operation("flash_attention")
 IMPLEMENTATION: Final = get_implementation("flash_attention", "triton")
 SHAPE: Final = benchmark_shape(128, True, 4096)
 SEED: Final = 0
-WATCH_SECONDS: Final = 1.0
-
-
-@dataclass
-class Weights:
-    """The largest memory of this process's descendants, by proportional set size in MB.
-
-    ``heaviest`` is the largest single one of the samples with all the compilers at work; ``alone`` that of all samples:
-    the server before its first compiler, with nobody to share its libraries.
-    """
-
-    heaviest: float = 0.0
-    alone: float = 0.0
-    total: float = 0.0
-
-
-@contextmanager
-def watched(jobs: int) -> Iterator[Weights]:
-    """Weigh all descendants of this process once a second."""
-    found, done = Weights(), threading.Event()
-
-    def watch() -> None:
-        while not done.wait(WATCH_SECONDS):
-            weights = [proportional_mb(pid) for pid in descendants(os.getpid())]
-            found.alone = max([found.alone, *weights])
-            if len(weights) > jobs:  # the server and its compilers
-                found.heaviest = max([found.heaviest, *weights])
-            found.total = max(found.total, sum(weights))
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    try:
-        yield found
-    finally:
-        done.set()
-        thread.join()
-
-
-def descendants(pid: int) -> Iterator[int]:
-    try:
-        tasks = [task.read_text() for task in Path(f"/proc/{pid}/task").glob("*/children")]
-    except OSError:  # gone meanwhile
-        return
-    for child in map(int, " ".join(tasks).split()):
-        yield child
-        yield from descendants(child)
-
-
-def proportional_mb(pid: int) -> float:
-    """Return a process's proportional set size; 0 for one that is gone."""
-    try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    except OSError:
-        return 0.0
-    return next((int(line.split()[1]) * 1024 / 1e6 for line in lines if line.startswith("Pss:")), 0.0)
 
 
 def compile_all(pool: CompilePool, configs: Sequence[Config]) -> list[Outcome]:

@@ -7,7 +7,7 @@ argument stands for I. Each process sees its GPU alone and has its share of the 
     python -m benchmarks.every_gpu served_regret --drawn 60 --minutes 9 --store $OUT/store
 
 A search needs none of this: ``autotune search --gpus all`` hands out shapes as GPUs become free, and all cores compile
-for whichever waits (``benchmarks.two_gpus`` compares that with one GPU). Here each process is a whole benchmark.
+for whichever waits (``benchmarks.many_gpus`` compares that with one GPU). Here each process is a whole benchmark.
 
 Lines are printed as they come, behind the number of their GPU. Exits with the greatest code of all.
 """

@@ -26,17 +26,20 @@ class GpuUse:
     """The part of one GPU in a tuning by several.
 
     ``busy`` is the share of the time, from the first search to the end of the last, in which its worker opened a
-    problem, screened or raced; ``dropped`` is the reason why others did its work from then on, or empty.
+    problem, screened or raced; ``starved`` is the share in which it was ready and all that it could do was still being
+    compiled; ``dropped`` is the reason why others did its work from then on, or empty.
     """
 
     index: int
     device: str
     busy: float
+    starved: float = 0.0
     dropped: str = ""
 
     def __str__(self) -> str:
         dropped = f"; dropped: {self.dropped}" if self.dropped else ""
-        return f"GPU {self.index}, {self.device}: busy {self.busy:.0%} of the time{dropped}"
+        shares = f"busy {self.busy:.0%} of the time, waiting for compilers {self.starved:.0%}"
+        return f"GPU {self.index}, {self.device}: {shares}{dropped}"
 
 
 def read_gpus(gpus: GpuNames) -> tuple[int, ...]:
@@ -134,6 +137,7 @@ class SeveralGpus:
                 index=index,
                 device=self._devices[index].name if index in self._devices else "unknown",
                 busy=min(1.0, workers.busy_seconds / whole),
+                starved=min(1.0, workers.starved_seconds / whole),
                 dropped=self._dropped.get(index, ""),
             )
             for index, workers in self._workers.items()

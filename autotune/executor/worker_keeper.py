@@ -50,6 +50,7 @@ class WorkerKeeper:
         self.index = index
         self._interruption = interruption
         self._busy_seconds, self._busy_since = 0.0, math.inf
+        self.starved_seconds = 0.0  # in which it was ready, and everything that it could do was being compiled
         self._settings = json.dumps({"policy": to_plain(policy), "index": index})
         self._problem: messages.ProblemReference | None = None
         self._number = 0  # of the problem: an answer to an earlier one is none

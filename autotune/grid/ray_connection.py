@@ -87,7 +87,7 @@ def _require_listening(address: str, name: str) -> None:
 
 
 def _labels_here(labels: Sequence[str]) -> list[str]:
-    if not platforms.has_gpu():
+    if not labels or not platforms.has_gpu():
         return []
     here = platforms.current_device()
     return [label for label in labels if platforms.is_named(here, label)]

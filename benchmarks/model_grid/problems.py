@@ -42,7 +42,7 @@ Windows = tuple[int | None, ...]
 
 DENSE, VARLEN, DECODE, PREFILL = "flash_attention", "flash_attention_varlen", "paged_decode", "paged_prefill"
 USUAL: Final = (128, 128)  # head dims of the classes that have two turns
-COUNTS: Final = {DENSE: 120, VARLEN: 54, DECODE: 60, PREFILL: 30}  # without the small classes
+COUNTS: Final = {DENSE: 120, VARLEN: 54, DECODE: 80, PREFILL: 30}  # without the small classes
 FEATURES: Final = ("window", "softcap", "sinks", "alibi")
 FEATURED: Final = 4  # problems of a small class
 

@@ -20,6 +20,7 @@ from tests import sample
             ("fp8_forward",),
             ("host_time",),
             ("latent_decode",),
+            ("many_gpus.__main__", "--results", "nowhere"),
             ("paged",),
             ("prefill",),
             ("record", "winners"),
@@ -27,7 +28,6 @@ from tests import sample
             ("small_budgets",),
         ),
         ("stream_read",),
-        ("two_gpus", "--results", "nowhere"),
     ],
     ids=lambda found: found[0],
 )
@@ -38,7 +38,7 @@ def test_without_a_gpu_a_benchmark_says_so_in_one_line(
     monkeypatch.setattr(sys, "argv", list(arguments))
     with pytest.raises(SystemExit) as ended:  # a text: printed on standard error, with exit code 1
         importlib.import_module(f"benchmarks.{arguments[0]}").main()
-    name = f"benchmarks.{arguments[0]}"
+    name = f"benchmarks.{arguments[0].removesuffix('.__main__')}"
     assert ended.value.code == f"{name}: this command measures, and no GPU is visible; run `autotune doctor`"
 
 

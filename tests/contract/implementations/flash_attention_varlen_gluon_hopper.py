@@ -12,7 +12,7 @@ SIZES: Final[dict[str, Any]] = {"batch": 4, "heads": 2, "max_seq_q": 300, "head_
 SHAPES: Final = {
     "causal": VarlenShape(**SIZES, causal=True),
     "full": VarlenShape(**SIZES, sinks=True),
-    "window": VarlenShape(**SIZES, causal=True, window=70),
+    "window": VarlenShape(**SIZES, causal=True, window=70, sinks=True),  # first rows: a sink above the few scores
     "group": VarlenShape(**{**SIZES, "heads": 4, "kv_heads": 2}),
     "turns": VarlenShape(**SIZES, causal=True),
     "parts": VarlenShape(**{**SIZES, "head_dim": 96}, head_dim_v=64),
@@ -61,7 +61,7 @@ MUTANTS: Final = (
     Mutant("no logarithm of the last row", FORWARD, "mask=rows < tile.count)", "mask=rows < tile.count - 1)", "causal"),
     Mutant("no weight of a sink", FORWARD, "row_sum * rescale + gl.exp2(sink - shift)", "row_sum * rescale", "full",
            WRONG),
-    Mutant("values not rescaled to a sink", FORWARD, "factor = rescale / row_sum", "factor = 1.0 / row_sum", "full",
+    Mutant("values not rescaled to a sink", FORWARD, "factor = rescale / row_sum", "factor = 1.0 / row_sum", "window",
            WRONG),
     Mutant("wrong KV head", FORWARD, "tile.head // call.group", "tile.head % 2", "group", WRONG),
     Mutant("rows of the first consumer", FORWARD, "row = tile.row + CONSUMER * ROWS", "row = tile.row", "causal"),

@@ -1,0 +1,187 @@
+"""A grid of studies on one GPU of this host, on two, four and more, and by Ray.
+
+Eight shapes of ``flash_attention`` and eight of ``paged_decode`` are tuned by ``autotune.tune(shapes, gpus=[0])``, by
+``gpus=[0, 1]`` and so on up to ``--gpus``, and as tasks of a Ray cluster, each time with an empty store and an empty
+Triton cache. Wanted: two GPUs take at most 1/1.85 of the time of one, four 1/3.5, eight 1/6.5; of 15 of the 16 winners
+measurement cannot tell that they are slower than those of one GPU (``benchmarks.many_gpus.ties``); of two GPUs each is
+busy for at least 60 % of the time. Exits with 1 beyond.
+
+Every run and every verdict is kept in ``--results`` at once, and the same command goes on with what is missing there:
+where verdicts alone are, one GPU is enough.
+By its budgets one GPU takes nine minutes at most.
+"""
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import geometric_mean
+from typing import Any, Final
+
+from autotune import platforms
+from autotune.executor.gpu import GpuExecutor
+from autotune.executor.settings import Settings
+from benchmarks.console import print_head, print_row, require_gpu
+from benchmarks.many_gpus.on_ray import run_by_ray
+from benchmarks.many_gpus.ties import is_inside
+from benchmarks.many_gpus.tuned_grid import GridRun, grid, run_on
+
+SPEED_UP: Final = {2: 1.85, 4: 3.5, 8: 6.5}
+INSIDE: Final = 15
+BUSY: Final = {2: 0.60}
+ONE: Final = "1"
+
+
+def counts(gpus: int) -> list[int]:
+    """List the numbers of GPUs to compare: 1, 2, 4 and so on, and all of them.
+
+    Example:
+        >>> counts(4), counts(6)
+        ([1, 2, 4], [1, 2, 4, 6])
+    """
+    return sorted({*(2**power for power in range(gpus.bit_length())), gpus})
+
+
+class Found:
+    """All runs and verdicts so far, by their names: a number of GPUs, or ``ray``; kept in a file."""
+
+    def __init__(self, path: Path, options: Mapping[str, Any]) -> None:
+        self._path = path
+        self._options = dict(options)
+        self.runs: dict[str, GridRun] = {}
+        self.inside: dict[str, list[bool | None]] = {}  # None: not judged yet
+        if path.exists():
+            kept = json.loads(path.read_text())
+            if kept["options"] != self._options:
+                sys.exit(f"benchmarks.many_gpus: {path} is of {kept['options']}, not of {self._options}; name another")
+            self.runs = {name: GridRun.from_dict(run) for name, run in kept["runs"].items()}
+            self.inside = kept["inside"]
+
+    def keep(self) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        runs = {name: run.as_dict() for name, run in self.runs.items()}
+        whole = {"options": self._options, "runs": runs, "inside": self.inside}
+        self._path.write_text(json.dumps(whole, indent=2) + "\n")
+
+    def left(self) -> Iterator[tuple[str, int]]:
+        """Return the winners that were not judged yet, by their run and their place in the grid."""
+        for name, run in self.runs.items():
+            verdicts = self.inside.setdefault(name, [None] * len(run.studies))
+            if name != ONE:
+                yield from ((name, index) for index, verdict in enumerate(verdicts) if verdict is None)
+
+
+def wanted_runs(gpus: int, *, with_ray: bool) -> dict[str, Callable[..., GridRun]]:
+    runs: dict[str, Callable[..., GridRun]] = {
+        str(count): partial(run_on, tuple(range(count))) for count in counts(gpus)
+    }
+    return {**runs, "ray": run_by_ray} if with_ray else runs
+
+
+def measure(found: Found, wanted: Mapping[str, Callable[..., GridRun]], **options: Any) -> None:
+    """Do the runs that are missing, each in a process of its own, so that this one never holds a GPU."""
+    for name, run in wanted.items():
+        if name not in found.runs:
+            print(f"running   {name}", flush=True)
+            with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+                found.runs[name] = made = process.submit(run, **options).result()
+            found.keep()
+            print(f"          {made.seconds:.0f} s", *made.gpus, sep="\n          ", flush=True)
+
+
+def judge(found: Found) -> None:
+    """Judge the winners that were not judged yet, on the first GPU."""
+    works = grid()
+    with closing(GpuExecutor(Settings(index=0))) as executor:
+        for name, index in list(found.left()):
+            one, many = (found.runs[each].studies[index] for each in (ONE, name))
+            found.inside[name][index] = is_inside(works[index], one, many, executor)
+            found.keep()
+
+
+COLUMNS: Final = (
+    *("GPUs", "seconds", "speed-up", "busy", "waiting for compilers", "cores busy", "memory"),
+    *("tied winners", "their times"),
+)
+
+
+def print_runs(found: Found) -> None:
+    """Print a row for each run; times of winners are geometric means over those of one GPU, as each race saw them."""
+    print_head(*COLUMNS)
+    one = found.runs[ONE]
+    for name, run in found.runs.items():
+        busy, starved = ([getattr(use, field) for use in run.gpus] for field in ("busy", "starved"))
+        inside = "" if name == ONE else f"{sum(map(bool, found.inside[name]))} of {len(run.studies)}"
+        cores = "" if run.cores_busy is None else f"{run.cores_busy:.0%}"
+        cells = (f"{run.seconds:.0f}", f"{one.seconds / run.seconds:.2f}", _range(busy), _range(starved), cores)
+        print_row(name, *cells, f"{run.memory_mb / 1e3:.1f} GB", inside, f"{_times(one, run):.3f}")
+
+
+def _times(one: GridRun, many: GridRun) -> float:
+    times = [(each.median_us, other.median_us) for each, other in zip(one.studies, many.studies, strict=True)]
+    return geometric_mean([other / each for each, other in times if each and other] or [math.nan])
+
+
+def _range(shares: Sequence[float]) -> str:
+    return f"{min(shares):.0%} to {max(shares):.0%}" if shares else ""
+
+
+def misses(found: Found) -> list[str]:
+    """Return the differences between what was wanted and what was found."""
+    missed: list[str] = []
+    one = found.runs[ONE]
+    for name, run in found.runs.items():
+        if name == ONE:
+            continue
+        speed_up, inside = one.seconds / run.seconds, sum(map(bool, found.inside[name]))
+        count = int(name) if name.isdecimal() else 0
+        if speed_up < SPEED_UP.get(count, 0.0):
+            missed.append(f"the speed-up of {name} GPUs is {speed_up:.2f}, not {SPEED_UP[count]}")
+        if inside < INSIDE:
+            missed.append(f"{inside} winners of {name} tie with those of one GPU, not {INSIDE}")
+        missed += [
+            f"GPU {use.index} of {name} is busy {use.busy:.0%} of the time, not {BUSY[count]:.0%}"
+            for use in run.gpus
+            if use.dropped or use.busy < BUSY.get(count, 0.0)
+        ]
+    return missed
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.many_gpus",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--results", type=Path, required=True, metavar="FOLDER", help="where many_gpus.json is kept")
+    parser.add_argument("--gpus", type=int, default=2, metavar="N", help="the most that are compared (2)")
+    parser.add_argument("--no-ray", action="store_true", help="leave out the run by Ray")
+    parser.add_argument("--trials", type=int, default=40, metavar="N", help="of each study (40)")
+    parser.add_argument("--budget", type=float, default=40.0, metavar="SECONDS", help="of each study (40)")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    given = parse(arguments)
+    require_gpu("many_gpus")
+    options = {"trials": given.trials, "budget": given.budget}
+    found = Found(given.results / "many_gpus.json", options)
+    wanted, visible = wanted_runs(given.gpus, with_ray=not given.no_ray), platforms.gpu_count()
+    if given.gpus < 2 or (visible < given.gpus and not wanted.keys() <= found.runs.keys()):
+        sys.exit(f"benchmarks.many_gpus: --gpus={given.gpus} is not allowed; expected 2 to {visible}, all visible ones")
+    measure(found, wanted, **options)
+    judge(found)
+    print_runs(found)
+    missed = misses(found)
+    print(*(f"missed: {each}" for each in missed), sep="\n")
+    sys.exit(1 if missed else 0)
+
+
+if __name__ == "__main__":
+    main()

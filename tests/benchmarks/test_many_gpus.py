@@ -1,0 +1,130 @@
+"""The benchmark of many GPUs: its grid, the judge of a winner that was not in the race, what is kept and missed."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, cast
+
+import pytest
+
+from autotune.device import NVIDIA_H200
+from autotune.executor import Race
+from autotune.executor.gpu import GpuExecutor
+from autotune.executor.several_gpus import GpuUse
+from autotune.grid import GridPlace
+from autotune.grid.task_runner import run_task
+from autotune.registry import get_operation
+from autotune.trial import Candidate, Outcome, Status
+from autotune.tuning.workloads import find_implementations
+from benchmarks.many_gpus.__main__ import Found, counts, misses, print_runs
+from benchmarks.many_gpus.on_ray import read_studies
+from benchmarks.many_gpus.ties import is_inside, ties_in_race
+from benchmarks.many_gpus.tuned_grid import GridRun, Study, grid
+from tests import sample
+from tests.grid import recorded_grid
+
+FAST, NEAR, SLOW = (sample.candidate(sample.config(BLOCK_Q=q)) for q in (64, 128, 256))
+UNTIMED = sample.candidate(sample.config(BLOCK_Q=32))
+MEDIANS = {FAST: 100.0, NEAR: 100.4, SLOW: 120.0}
+
+
+class FakeExecutor:
+    """Races by what each candidate takes."""
+
+    def race(self, candidates: Sequence[Candidate], *, seconds: float, baselines: str) -> Race:
+        timed = [(each, MEDIANS.get(each)) for each in candidates]
+        return Race(
+            tuple(
+                Outcome(candidate=each, status=Status.WRONG_RESULT, message="off")
+                if median is None
+                else Outcome(candidate=each, status=Status.OK, timing=sample.timing(median))
+                for each, median in timed
+            )
+        )
+
+
+def test_the_grid_is_of_eight_shapes_of_each_operation_that_one_of_ours_supports() -> None:
+    names = [operation.name for operation, _ in grid()]
+    assert (names.count("flash_attention"), names.count("paged_decode"), len(set(grid()))) == (8, 8, 16)
+    for operation, shape in grid():
+        assert find_implementations(operation, shape, NVIDIA_H200)
+
+
+@pytest.mark.parametrize(
+    ("ties", "rival", "expected"),
+    [
+        ([FAST], NEAR, True),
+        ([FAST, NEAR], SLOW, False),
+        ([SLOW], FAST, True),
+        ([FAST], UNTIMED, False),
+        ([UNTIMED], SLOW, True),
+    ],
+)
+def test_a_rival_is_judged_by_the_fastest_of_the_ties(ties: list[Candidate], rival: Candidate, expected: bool) -> None:
+    assert ties_in_race(cast(GpuExecutor, FakeExecutor()), ties, rival) is expected
+
+
+WORK: Final = (get_operation("flash_attention"), sample.shape())
+OPTIONS: Final = {"trials": 40, "budget": 40.0}
+USE: Final = GpuUse(0, "NVIDIA H200", 0.8, 0.1)
+ONE: Final = GridRun(300.0, 0.5, 900.0, (USE,), (Study(FAST, 100.0, (FAST, NEAR)),) * 16)
+TWO: Final = replace(
+    ONE, seconds=155.0, gpus=(USE, replace(USE, index=1, busy=0.7)), studies=(Study(NEAR, 100.4, (NEAR,)),) * 16
+)
+
+
+def test_a_winner_among_the_ties_needs_no_race() -> None:
+    executor = cast(GpuExecutor, None)
+    found = Study(FAST, 100.0, (FAST, NEAR))
+    assert is_inside(WORK, found, Study(NEAR), executor)
+    assert not is_inside(WORK, Study(None), Study(NEAR), executor)
+    assert not is_inside(WORK, found, Study(None), executor)
+
+
+def test_numbers_of_gpus_double_up_to_all() -> None:
+    assert [counts(gpus) for gpus in (2, 3, 4, 8)] == [[1, 2], [1, 2, 3], [1, 2, 4], [1, 2, 4, 8]]
+
+
+def test_runs_and_verdicts_are_kept_and_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "results" / "many_gpus.json"
+    found = Found(path, OPTIONS)
+    found.runs |= {"1": ONE, "2": TWO, "ray": replace(TWO, gpus=(), cores_busy=None)}
+    assert len(list(found.left())) == 32
+    found.inside["2"] = [True] * 15 + [None]
+    found.keep()
+    again = Found(path, OPTIONS)
+    assert again.runs == found.runs
+    assert [each for each in again.left() if each[0] == "2"] == [("2", 15)]
+    print_runs(again)
+    assert "| 2 | 155 | 1.94 | 70% to 80% | 10% to 10% | 50% | 0.9 GB | 15 of 16 | 1.004 |" in capsys.readouterr().out
+    assert json.loads(path.read_text())["options"] == OPTIONS
+    with pytest.raises(SystemExit, match="name another"):
+        Found(path, {**OPTIONS, "trials": 5})
+
+
+def test_misses_are_named(tmp_path: Path) -> None:
+    found = Found(tmp_path / "many_gpus.json", OPTIONS)
+    found.runs, found.inside = {"1": ONE, "2": TWO}, {"2": [True] * 16}
+    assert misses(found) == []
+    slow = replace(TWO, seconds=200.0, gpus=(USE, replace(USE, index=1, busy=0.5)))
+    found.runs |= {"2": slow, "4": slow}
+    found.inside = {"2": [False] * 16, "4": [True] * 16}
+    assert misses(found) == [
+        "the speed-up of 2 GPUs is 1.50, not 1.85",
+        "0 winners of 2 tie with those of one GPU, not 15",
+        "GPU 1 of 2 is busy 50% of the time, not 60%",
+        "the speed-up of 4 GPUs is 1.50, not 3.5",
+    ]
+
+
+def test_winners_of_a_place_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded_grid.install(monkeypatch)
+    sample.serve_from(monkeypatch, tmp_path / "home", tmp_path / "results")
+    operation, place = get_operation(recorded_grid.NAME), tmp_path / "place"
+    run_task(recorded_grid.task(3), GridPlace(place), replay=True)
+    found, missing = read_studies([(operation, recorded_grid.shape(study)) for study in (3, 4)], place)
+    winner = found.winner
+    assert winner is not None
+    assert found.median_us == recorded_grid.median_us(3, winner.implementation, winner.config.integer("STEP"))
+    assert missing == Study(None, failure="no winner is at the place")
