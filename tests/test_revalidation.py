@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -54,6 +54,8 @@ class NewerGpu:
 
     def collect(self, timeout: float | None = None) -> Outcome | None:
         return self._outcome(self.queue.popleft())
+
+    def expect_race(self, candidates: Sequence[Candidate], *, is_near: bool) -> None: ...
 
     def race(self, candidates: list[Candidate], *, seconds: float, baselines: Baselines = "fastest") -> Race:
         self.raced.append((self.shape, candidates))

@@ -1,6 +1,6 @@
 """Executors run trials: on a GPU (``gpu``) or from a recorded sweep (``replay``), behind one interface."""
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -110,6 +110,12 @@ class Executor(Protocol):
 
         Raises:
             MissingDependencyError: this machine cannot compile or measure, whatever the candidate.
+        """
+
+    def expect_race(self, candidates: Sequence[Candidate], *, is_near: bool) -> None:
+        """Note the finalists as they stand, so that what their race needs is compiled meanwhile; returns at once.
+
+        While the race is not near, only what no candidate in flight needs is spent on it. No outcome comes of it.
         """
 
     def race(self, candidates: list[Candidate], *, seconds: float, baselines: Baselines = "fastest") -> Race:

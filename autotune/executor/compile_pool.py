@@ -90,6 +90,7 @@ class CompilePool:
 
     def __init__(self, device: Device | None, *, jobs: int, timeout: float, server: SharedServer | None = None) -> None:
         self._settings = json.dumps({"jobs": jobs, "timeout": timeout})
+        self._jobs = jobs
         self._server = server
         self._numbers = itertools.count(1) if server is None else server.numbers
         self._device = device
@@ -97,6 +98,8 @@ class CompilePool:
         self._problem: messages.ProblemReference | None = None
         self._number = 0
         self._in_flight: dict[Candidate, bool] = {}  # in order; True: for every output
+        self._prepared: set[Candidate] = set()  # of the open problem
+        self._preparing: set[Candidate] = set()  # those of them that were not answered yet
         self._deaths = 0
         self._deadline = math.inf
         self._child = self._start()
@@ -112,6 +115,7 @@ class CompilePool:
     def open(self, operation: Operation[Any], shape: Shape) -> None:
         """Turn to another problem; compiles of the last one are stopped."""
         self._problem = refer_to_problem(operation, shape)
+        self._prepared.clear()
         self.stop()
 
     def submit(self, candidate: Candidate, *, every_output: bool = False) -> None:
@@ -121,9 +125,17 @@ class CompilePool:
         self._in_flight[candidate] = every_output
         self._send(messages.Compile(self._number, candidate, every_output))
 
+    def prepare(self, candidate: Candidate) -> None:
+        """Compile a candidate's binaries for every output, so that they are found later; no outcome comes of it."""
+        if candidate not in self._prepared and candidate not in self._in_flight:
+            self._prepared.add(candidate)
+            self._preparing.add(candidate)
+            self._send(messages.Compile(self._number, candidate, every_output=True))
+
     def stop(self) -> None:
         """Drop what was submitted and not received; the problem stays open."""
         self._in_flight.clear()
+        self._preparing.clear()
         if self._number:
             self._send(messages.StopCompiling(self._number))
         self._number = next(self._numbers)
@@ -139,6 +151,7 @@ class CompilePool:
                 message = self._child.receive(max(0.0, wait))
             except ChildDiedError as error:  # the server, not one of its compilers
                 if not self._in_flight:
+                    self._preparing.clear()
                     return None  # found by the next candidate
                 self._restart(str(error))
                 continue
@@ -153,14 +166,27 @@ class CompilePool:
                     raise self._failure(answer.reason)
                 continue
             if isinstance(answer, messages.Compiled) and answer.number == self._number:
-                self._in_flight.pop(answer.outcome.candidate, None)
                 self._deaths = 0
                 self._extend_deadline()
-                return answer.outcome
+                candidate = answer.outcome.candidate
+                if candidate in self._in_flight or candidate not in self._preparing:
+                    self._in_flight.pop(candidate, None)
+                    return answer.outcome
+                self._preparing.remove(candidate)
 
     @property
     def in_flight(self) -> int:
         return len(self._in_flight)
+
+    @property
+    def is_awaited(self) -> bool:
+        """True while the server owes an answer, be it one of which no outcome comes."""
+        return bool(self._in_flight or self._preparing)
+
+    @property
+    def spare_jobs(self) -> int:
+        """The number of compilers that nothing waits for, as far as this pool knows."""
+        return max(0, self._jobs - len(self._in_flight) - len(self._preparing))
 
     @property
     def deadline(self) -> float:
@@ -178,7 +204,7 @@ class CompilePool:
 
     def close(self) -> None:
         """End the server and its compilers, or leave a shared one and what was submitted; safe to call twice."""
-        if self._server is not None and self._in_flight:
+        if self._server is not None and self.is_awaited:
             self._in_flight.clear()
             self._send(messages.StopCompiling(self._number))
         self._child.close()
@@ -213,6 +239,7 @@ class CompilePool:
             self._server.retire(self._child)
         self._child.close()
         self._child = self._start()
+        self._preparing.clear()
         self._extend_deadline()
         assert self._problem is not None
         self._send(messages.OpenProblem(self._number, self._problem))

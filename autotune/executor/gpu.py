@@ -24,7 +24,7 @@ import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from autotune import platforms
@@ -212,6 +212,11 @@ class GpuExecutor:
                 if time.monotonic() >= deadline:
                     return None
 
+    def expect_race(self, candidates: Sequence[Candidate], *, is_near: bool) -> None:
+        for candidate in filter(self._compiles_ahead, candidates):
+            if is_near or self._pool.spare_jobs:
+                self._pool.prepare(candidate)
+
     def race(self, candidates: list[Candidate], *, seconds: float, baselines: Baselines = "fastest") -> Race:
         """Measure these candidates and baselines round-robin; see ``race_with_recovery`` for seconds and errors."""
         self._drop()
@@ -272,7 +277,7 @@ class GpuExecutor:
         with selectors.DefaultSelector() as selector:
             if self._interruption is not None:
                 selector.register(self._interruption, selectors.EVENT_READ)
-            if self._pool.in_flight:
+            if self._pool.is_awaited:
                 selector.register(self._pool, selectors.EVENT_READ)
                 deadline = min(deadline, self._pool.deadline)
             for screener in self._screeners:
@@ -311,7 +316,7 @@ class GpuExecutor:
 
     def _next_compiled(self) -> Outcome | None:
         """Return a candidate that did not compile, if one is known; one that did waits for the worker."""
-        outcome = self._pool.receive(0.0) if self._pool.in_flight else None
+        outcome = self._pool.receive(0.0) if self._pool.is_awaited else None
         if outcome is not None and outcome.status is Status.OK:
             self._reached.setdefault("first_compiled", time.monotonic())
             self._compiled.append(outcome)

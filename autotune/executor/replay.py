@@ -109,6 +109,9 @@ class ReplayExecutor:
     def collect(self, timeout: float | None = None) -> Outcome:
         return self._answer(self._queue.popleft())
 
+    def expect_race(self, candidates: Sequence[Candidate], *, is_near: bool) -> None:
+        """Do nothing: a replay compiles nothing."""
+
     def race(self, candidates: list[Candidate], *, seconds: float, baselines: Baselines = "fastest") -> Race:
         self._queue.clear()
         raced = [self._raced.get(candidate) for candidate in candidates]

@@ -3,7 +3,7 @@
 import math
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from autotune.search.convergence import Convergence
@@ -14,6 +14,10 @@ from autotune.search.recorder import Recorder
 from autotune.search.result import Ending, ImplementationResult, Limits
 from autotune.trial import Candidate, Outcome, Status, Trial
 
+# A race's binaries take 1 to 4 s of a core each: what is submitted so late is not screened any more, so that finalists
+# have the compilers (H100 and H200, the recorded grids of 2026-11-25).
+NEAR_SECONDS: Final = 4.0
+EXPECTED: Final = 12  # candidates with a verdict from which on the fastest few are worth binaries for a race
 # A search that has a budget beyond its race waits so long past it for its first verdict: on a cold machine starting
 # took 15 s (an H100, 2026-11-22), and a search that ends before one config was measured is worth nothing.
 START_UP_SECONDS: Final = 60.0
@@ -68,6 +72,7 @@ class Rotation:
     Args:
         started: ``time.monotonic()`` at which the budget began to run.
         ahead: what was submitted already, in order: the candidates that their studies ask for first.
+        finalists: returns those of the race as they stand; None where too many are screened for that.
     """
 
     def __init__(
@@ -78,6 +83,7 @@ class Rotation:
         observer: Observer,
         room: float,
         ahead: Sequence[Candidate] = (),
+        finalists: Callable[[], Sequence[Candidate]] | None = None,
     ) -> None:
         self._studies = {study.name: study for study in studies}
         self._turns = deque(studies)
@@ -92,6 +98,7 @@ class Rotation:
         self._reached = sum(reached_device(trial.outcome) for trial in known)
         self._has_verdict = bool(known)
         self.first_verdict: float | None = None  # ``time.monotonic()`` of this run's
+        self._finalists = finalists
         for candidate in ahead:
             self._claim(candidate)
 
@@ -104,11 +111,18 @@ class Rotation:
             self._fill()
             if self._is_over():
                 return self._ending()
+            self._expect_race()
             left = (self._deadline if self._has_verdict else self._grace) - time.monotonic()
             outcome = self._executor.collect(None if left == math.inf else left) if left > 0 else None
             if outcome is None:  # what is in flight was not acknowledged, and is asked again by the next run
                 return Ending.SECONDS
             self._keep(outcome)
+
+    def _expect_race(self) -> None:
+        """Tell which would be raced now; the race is near once nothing is left to ask for, or little time."""
+        if self._finalists is not None and self._reached >= EXPECTED:
+            is_near = self.in_flight < self._room or self._deadline - time.monotonic() < NEAR_SECONDS
+            self._executor.expect_race(self._finalists(), is_near=is_near)
 
     def _claim(self, candidate: Candidate) -> None:
         """Count a candidate that was submitted already as asked for, which was its study's turn."""

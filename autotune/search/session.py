@@ -15,7 +15,7 @@ from autotune.implementation import Implementation
 from autotune.operation import Operation
 from autotune.registry import our_implementations
 from autotune.search.budget import check_budget, least_search
-from autotune.search.finalists import FINALISTS, SWEEP_FINALISTS, last_race, race_finalists
+from autotune.search.finalists import FINALISTS, SWEEP_FINALISTS, choose_finalists, last_race, race_finalists
 from autotune.search.observer import Observer
 from autotune.search.proposals import make_proposals, most_in_flight
 from autotune.search.recorder import Recorder
@@ -101,9 +101,15 @@ def search(
     for name, reason in skipped.items():
         observer.on_skipped(name, reason)
     rows = [row for study in studies for row in study.races]
+
+    def finalists() -> list[Candidate]:
+        screened = [trial for each in recorders for trial in each.screened.values()]
+        return choose_finalists(screened, always, beside=beside)
+
     ending, is_decided, reached = Ending.INTERRUPTED, False, {"listed": time.monotonic()}
     try:
-        rotation = Rotation(studies, limits, started, observer, room, ahead)
+        expected = None if sampler == "exhaustive" else finalists
+        rotation = Rotation(studies, limits, started, observer, room, ahead, expected)
         ending = rotation.run()
         if rotation.first_verdict is not None:
             reached["first_measured"] = rotation.first_verdict

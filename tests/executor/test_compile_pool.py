@@ -255,6 +255,33 @@ def test_a_cache_that_cannot_be_written_is_the_machines(pool: CompilePool) -> No
         pool.receive(PATIENCE_SECONDS)
 
 
+@pytest.mark.slow
+def test_what_is_prepared_has_no_outcome_and_takes_none_away(pool: CompilePool, tmp_path: Path) -> None:
+    pool.open(OPERATION, SHAPE)
+    pool.submit(candidate(compile="gate"))
+    for each in (candidate(compile="gate"), candidate(compile="huge_for_all"), candidate(compile="huge_for_all")):
+        pool.prepare(each)  # the first is in flight, the last is prepared already
+    assert (pool.in_flight, pool.is_awaited, pool.spare_jobs) == (1, True, 0)
+    (tmp_path / "gate").touch()
+    assert receive(pool).candidate == candidate(compile="gate")
+    while pool.is_awaited:
+        assert pool.receive(1.0) is None
+    assert (pool.in_flight, pool.is_awaited, pool.spare_jobs) == (0, False, 2)
+    pool.submit(candidate(compile="huge_for_all"), every_output=True)
+    assert receive(pool).status is Status.OUT_OF_RESOURCES
+
+
+@pytest.mark.slow
+def test_a_server_that_dies_of_what_is_prepared_is_not_awaited(pool: CompilePool) -> None:
+    pool.open(OPERATION, SHAPE)
+    pool.prepare(candidate(compile="gate"))
+    os.kill(pool._child.pid, signal.SIGKILL)
+    assert pool.receive(PATIENCE_SECONDS) is None
+    assert not pool.is_awaited
+    pool.submit(candidate())
+    assert receive(pool).status is Status.OK
+
+
 # The real kernel and the real compiler
 
 

@@ -3,7 +3,7 @@ and always alike."""
 
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -158,6 +158,7 @@ class FakeExecutor:
         self.candidates: list[Candidate] = []
         self.collected: list[Config] = []
         self.raced: list[list[Candidate]] = []
+        self.expected: list[tuple[int, list[Candidate], bool]] = []  # after so many verdicts, and if the race is near
         self.race_seconds: list[float] = []
         self.most_in_flight = 0
         self.elapsed = 0.0
@@ -193,6 +194,9 @@ class FakeExecutor:
         self.collected.append(candidate.config)
         resources = Resources(shared_bytes=1024, registers=64, spill_bytes=0)
         return self._outcome(candidate, self._failures, resources=resources, compile_seconds=0.5)
+
+    def expect_race(self, candidates: Sequence[Candidate], *, is_near: bool) -> None:
+        self.expected.append((len(self.collected), list(candidates), is_near))
 
     def race(self, candidates: list[Candidate], *, seconds: float, baselines: Baselines = "fastest") -> Race:
         self._note_call()

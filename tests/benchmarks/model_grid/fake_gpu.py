@@ -1,7 +1,7 @@
 """A GPU whose times are a formula, and problems to record on it."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -61,6 +61,8 @@ class Gpu:
     def collect(self, timeout: float | None = None) -> Outcome | None:
         self.on_collect()
         return self.outcome(self.queue.popleft())
+
+    def expect_race(self, candidates: Sequence[Candidate], *, is_near: bool) -> None: ...
 
     def race(self, candidates: list[Candidate], *, seconds: float, baselines: Baselines = "fastest") -> Race:
         assert baselines == "none"

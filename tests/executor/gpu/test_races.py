@@ -124,6 +124,20 @@ def test_binaries_of_every_output_are_compiled_before_a_race(executor: GpuExecut
     assert_works(executor)
 
 
+def test_what_a_race_needs_is_compiled_while_others_are_screened(executor: GpuExecutor) -> None:
+    expected, refused = candidate(extra_us=3), candidate(compile="huge_for_all")
+    for each in (expected, refused):
+        executor.submit(each)
+    assert {collect(executor).status for _ in range(2)} == {Status.OK}
+    executor.expect_race([expected, refused], is_near=False)
+    executor.submit(candidate(extra_us=5))
+    assert collect(executor).candidate == candidate(extra_us=5)  # no outcome comes of what is prepared
+    assert executor.collect(0.5) is None
+    race = executor.race([expected, refused], seconds=0.1)
+    assert [outcome.status for outcome in race.outcomes] == [Status.OK, Status.OUT_OF_RESOURCES]
+    assert_works(executor)
+
+
 def test_one_race_takes_candidates_of_several_implementations(executor: GpuExecutor) -> None:
     entrants = [candidate(), candidate("in_place", extra_us=1), candidate("in_place", run="race_die")]
     race = executor.race(entrants, seconds=0.1)

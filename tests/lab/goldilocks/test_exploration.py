@@ -281,6 +281,8 @@ class Laboratory:
             return Outcome(candidate=candidate, status=Status.COMPILE_ERROR, message="no registers")
         return Outcome(candidate=candidate, status=Status.OK, timing=timing(50.0), error=0.5)
 
+    def expect_race(self, candidates: Sequence[Candidate], *, is_near: bool) -> None: ...
+
     def race(self, candidates: list[Candidate], *, seconds: float, baselines: Baselines = "fastest") -> Race:
         assert candidates
         assert not isinstance(baselines, str)

@@ -29,6 +29,23 @@ def test_the_fastest_are_raced_against_the_default(store: Store) -> None:
     assert result.winner.default_timing == timing(median_us(default(SMALL)))
 
 
+@pytest.mark.parametrize("capacity", [1, 4])
+def test_the_finalists_as_they_stand_are_told_ahead_of_the_race(store: Store, capacity: int) -> None:
+    executor = FakeExecutor(capacity=capacity)
+    run(executor, store, trials=30)
+    assert [(number, is_near) for number, _, is_near in executor.expected] == [
+        (number, number > 30 - capacity) for number in range(rotation.EXPECTED, 30)
+    ]
+    assert len(set(executor.raced[0]) - set(executor.expected[-1][1])) <= 1  # by the last verdict
+
+
+def test_a_sweep_tells_of_no_race(store: Store) -> None:
+    executor = FakeExecutor()
+    run(executor, store, SMALL, trials=None, sampler="exhaustive")
+    assert executor.raced
+    assert not executor.expected
+
+
 def test_what_is_served_as_default_and_what_people_write_are_tried_first_raced_and_stored(store: Store) -> None:
     near, *_, served, first, second = sorted(SPACE, key=median_us)
     by_hand = [first, second]
