@@ -16,7 +16,7 @@ class Weights:
     """The largest memory of this process's descendants in MB.
 
     ``heaviest`` is the largest single one of the samples with more than ``many`` descendants; ``alone`` that of all
-    samples; ``total`` of all together.
+    samples, such as of a server before its first child, with nobody to share its libraries; ``total`` of all together.
     """
 
     heaviest: float = 0.0

@@ -113,6 +113,7 @@ def test_shapes_are_searched_side_by_side(tmp_path: Path, meeting: None) -> None
         (1, "NVIDIA H200", ""),
     ]
     assert all(0.0 < use.busy <= 1.0 for use in found.gpus)
+    assert all(0.0 < use.starved <= 1.0 - use.busy for use in found.gpus)
     assert "GPU 1, NVIDIA H200: busy " in str(found)
     for each in found.results:
         assert each.winner is not None

@@ -24,7 +24,7 @@ import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from autotune import platforms
@@ -38,7 +38,6 @@ from autotune.executor.recovery import race_with_recovery
 from autotune.executor.screener import Screener
 from autotune.executor.settings import Settings
 from autotune.executor.twins import Twins
-from autotune.executor.worker_keeper import WorkerKeeper
 from autotune.operation import Operation
 from autotune.registry import get_implementation
 from autotune.shape import Shape
@@ -247,7 +246,7 @@ class GpuExecutor:
         for candidate in filter(self._compiles_ahead, candidates):
             self._pool.submit(candidate, every_output=True)
         found: list[Outcome] = []
-        with _counted([self._workers]):
+        with self._workers.starving():
             while self._pool.in_flight:
                 found += filter(None, [self._pool.receive(math.inf)])
         return [outcome for outcome in found if outcome.status is not Status.OK]
@@ -284,9 +283,10 @@ class GpuExecutor:
                 if screener.is_awaited:
                     selector.register(screener.workers, selectors.EVENT_READ)
                     deadline = min(deadline, screener.deadline)
-            waiting = [each.workers for each in self._screeners if not each.is_awaited]
-            starved = waiting if self._pool.in_flight else []
-            with _counted(starved):
+            with contextlib.ExitStack() as starved:
+                for screener in self._screeners:
+                    if self._pool.in_flight and not screener.is_awaited:
+                        starved.enter_context(screener.workers.starving())
                 selector.select(None if deadline == math.inf else max(0.0, deadline - time.monotonic()))
         if self._interruption is not None:
             self._interruption.check()
@@ -328,14 +328,3 @@ class GpuExecutor:
         self.give_back_lent()
         self._compiled.clear()
         self.screener.drop()
-
-
-@contextlib.contextmanager
-def _counted(starved: list[WorkerKeeper]) -> Iterator[None]:
-    """Count the time as such in which these workers wait for compilers."""
-    began = time.monotonic()
-    try:
-        yield
-    finally:
-        for each in starved:
-            each.starved_seconds += time.monotonic() - began

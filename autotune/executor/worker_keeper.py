@@ -20,6 +20,7 @@ import contextlib
 import json
 import math
 import time
+from collections.abc import Iterator
 from typing import Any, Final, Literal
 
 from autotune.device import Device
@@ -50,7 +51,7 @@ class WorkerKeeper:
         self.index = index
         self._interruption = interruption
         self._busy_seconds, self._busy_since = 0.0, math.inf
-        self.starved_seconds = 0.0  # in which it was ready, and everything that it could do was being compiled
+        self._starved_seconds = 0.0
         self._settings = json.dumps({"policy": to_plain(policy), "index": index})
         self._problem: messages.ProblemReference | None = None
         self._number = 0  # of the problem: an answer to an earlier one is none
@@ -87,6 +88,20 @@ class WorkerKeeper:
     def busy_seconds(self) -> float:
         """For how long workers have opened problems and answered requests, together."""
         return self._busy_seconds + max(0.0, time.monotonic() - self._busy_since)
+
+    @property
+    def starved_seconds(self) -> float:
+        """For how long it was ready while everything that it could do was being compiled, together."""
+        return self._starved_seconds
+
+    @contextlib.contextmanager
+    def starving(self) -> Iterator[None]:
+        """Count the time of a block as starved, if it is ready when that begins."""
+        began = time.monotonic() if self._stage == "ready" else math.inf
+        try:
+            yield
+        finally:
+            self._starved_seconds += max(0.0, time.monotonic() - began)
 
     def open(self, operation: Operation[Any], shape: Shape) -> None:
         """Turn to another problem; returns at once: ``is_ready`` tells when it is open, or raises."""

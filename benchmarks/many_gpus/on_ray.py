@@ -1,5 +1,6 @@
 """The same grid by Ray: a cluster of this host alone, one task a GPU."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from autotune.grid.ray_engine import TaskState, run_on_ray
 from autotune.table import Store, ranked
 from autotune.trial import Trial
 from autotune.workload import Workload
-from benchmarks.many_gpus.tuned_grid import GridRun, Study, grid, measured
+from benchmarks.many_gpus.tuned_grid import GridRun, Study, grid, measured, this_host
 
 
 class Printed:
@@ -22,8 +23,14 @@ class Printed:
         print(f"  no node has {device!r}", flush=True)
 
 
-def run_by_ray(*, trials: int, budget: float) -> GridRun:
-    """Tune the grid as tasks of a Ray cluster, which is started and ended here, on all visible GPUs."""
+def run_by_ray(gpus: int, *, trials: int, budget: float) -> GridRun:
+    """Tune the grid as tasks of a Ray cluster that is started here, on the first GPUs, in a process of its own.
+
+    One that runs here already would be joined instead, with its GPUs and its Triton cache: stop it before.
+    """
+    os.environ.pop("RAY_ADDRESS", None)
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(gpus)))).split(",")
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(visible[:gpus])
     works = grid()
     tasks = [
         GridTask(operation=operation.name, shape=shape, trials=trials, budget=budget) for operation, shape in works
@@ -33,7 +40,7 @@ def run_by_ray(*, trials: int, budget: float) -> GridRun:
         if outcome.interrupted:
             raise KeyboardInterrupt
         studies = read_studies(works, folder / "place")
-    return GridRun(found.seconds, None, found.memory_mb, (), studies)
+    return GridRun(this_host(), found.seconds, None, found.memory_mb, (), studies)
 
 
 def read_studies(works: Sequence[Workload], place: Path) -> tuple[Study, ...]:

@@ -2,6 +2,7 @@
 
 import os
 import resource
+import socket
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -34,6 +35,10 @@ PAGED: Final = [
     for batch in (8, 16)
     for context in (24576, 49152, 73728, 98304)
 ]
+
+
+def this_host() -> str:
+    return f"{socket.gethostname()}, {os.cpu_count()} cores"
 
 
 def grid() -> list[Workload]:
@@ -70,12 +75,13 @@ class Study:
 
 @dataclass(frozen=True, slots=True)
 class GridRun:
-    """One tuning of the grid.
+    """One tuning of the grid, on a host.
 
     ``cores_busy`` is the share of the time of all cores of the host that it took, by the system's account of ended
     processes, or None where they are not this process's; ``memory_mb`` the most that all its processes took at once.
     """
 
+    host: str
     seconds: float
     cores_busy: float | None
     memory_mb: float
@@ -156,6 +162,7 @@ def run_on(gpus: Sequence[int], *, trials: int, budget: float) -> GridRun:
         if tuned.interrupted:
             raise KeyboardInterrupt
     return GridRun(
+        host=this_host(),
         seconds=found.seconds,
         cores_busy=found.cores_busy,
         memory_mb=found.memory_mb,

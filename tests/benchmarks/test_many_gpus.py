@@ -17,10 +17,10 @@ from autotune.grid.task_runner import run_task
 from autotune.registry import get_operation
 from autotune.trial import Candidate, Outcome, Status
 from autotune.tuning.workloads import find_implementations
-from benchmarks.many_gpus.__main__ import Found, counts, misses, print_runs
+from benchmarks.many_gpus.__main__ import Found, counts, measure, misses, print_runs, wanted_runs
 from benchmarks.many_gpus.on_ray import read_studies
 from benchmarks.many_gpus.ties import is_inside, ties_in_race
-from benchmarks.many_gpus.tuned_grid import GridRun, Study, grid
+from benchmarks.many_gpus.tuned_grid import GridRun, Study, grid, this_host
 from tests import sample
 from tests.grid import recorded_grid
 
@@ -68,7 +68,7 @@ def test_a_rival_is_judged_by_the_fastest_of_the_ties(ties: list[Candidate], riv
 WORK: Final = (get_operation("flash_attention"), sample.shape())
 OPTIONS: Final = {"trials": 40, "budget": 40.0}
 USE: Final = GpuUse(0, "NVIDIA H200", 0.8, 0.1)
-ONE: Final = GridRun(300.0, 0.5, 900.0, (USE,), (Study(FAST, 100.0, (FAST, NEAR)),) * 16)
+ONE: Final = GridRun(this_host(), 300.0, 0.5, 900.0, (USE,), (Study(FAST, 100.0, (FAST, NEAR)),) * 16)
 TWO: Final = replace(
     ONE, seconds=155.0, gpus=(USE, replace(USE, index=1, busy=0.7)), studies=(Study(NEAR, 100.4, (NEAR,)),) * 16
 )
@@ -89,8 +89,8 @@ def test_numbers_of_gpus_double_up_to_all() -> None:
 def test_runs_and_verdicts_are_kept_and_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "results" / "many_gpus.json"
     found = Found(path, OPTIONS)
-    found.runs |= {"1": ONE, "2": TWO, "ray": replace(TWO, gpus=(), cores_busy=None)}
-    assert len(list(found.left())) == 32
+    found.runs |= {"1": ONE, "2": TWO, "2 by Ray": replace(TWO, gpus=(), cores_busy=None)}
+    assert len(found.left()) == 32
     found.inside["2"] = [True] * 15 + [None]
     found.keep()
     again = Found(path, OPTIONS)
@@ -113,9 +113,28 @@ def test_misses_are_named(tmp_path: Path) -> None:
     assert misses(found) == [
         "the speed-up of 2 GPUs is 1.50, not 1.85",
         "0 winners of 2 tie with those of one GPU, not 15",
-        "GPU 1 of 2 is busy 50% of the time, not 60%",
+        "GPU 1 of 2 is busy 50.0% of the time, not 60%",
         "the speed-up of 4 GPUs is 1.50, not 3.5",
     ]
+    found.runs = {"1": ONE, "4": replace(ONE, seconds=80.0, gpus=(replace(USE, dropped="it is shared"),))}
+    assert misses(found) == ["GPU 0 of 4 was dropped: it is shared"]
+
+
+def run_two(*, trials: int) -> GridRun:
+    return replace(TWO, seconds=float(trials))
+
+
+def test_missing_runs_are_done_in_processes_of_their_own_on_one_host(tmp_path: Path) -> None:
+    assert list(wanted_runs(4, with_ray=True)) == ["1", "2", "4", "4 by Ray"]
+    found = Found(tmp_path / "many_gpus.json", OPTIONS)
+    found.runs["1"] = ONE
+    measure(found, {"1": run_two, "2": run_two}, trials=7)
+    assert (found.runs["1"], found.runs["2"].seconds) == (ONE, 7.0)
+    assert Found(tmp_path / "many_gpus.json", OPTIONS).runs == found.runs
+    found.runs["1"] = replace(ONE, host="another, 8 cores")
+    measure(found, {"1": run_two}, trials=7)  # nothing is missing
+    with pytest.raises(SystemExit, match="another, 8 cores"):
+        measure(found, {"4": run_two}, trials=7)
 
 
 def test_winners_of_a_place_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
