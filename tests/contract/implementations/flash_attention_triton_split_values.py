@@ -14,7 +14,7 @@ SHAPES: Final = {
     "boolean": AttentionShape(**WIDE, seq_q=100, attn_mask="boolean"),
     "additive": AttentionShape(**WIDE, seq_q=80, seq_kv=120, attn_mask="additive", causal=True, sinks=True),
     "softcap": AttentionShape(**WIDE, seq_q=80, attn_mask="additive", softcap=True),
-    "ends": AttentionShape(**WIDE, seq_q=150, seq_kv=180, causal=True, window=40, kv_ends=True),
+    "ends": AttentionShape(**WIDE, seq_q=160, seq_kv=180, causal=True, window=40, kv_ends=True),
     "sinks": AttentionShape(**WIDE, seq_q=120, seq_kv=80, causal=True, window=40, sinks=True),
 }
 FORWARD, LAUNCH, MASKS, SOFTMAX = "forward.py", "launch.py", "tiles/masks.py", "tiles/softmax.py"
@@ -24,13 +24,9 @@ MUTANTS: Final = (
            "_load_columns(values, key, 0,", "full", WRONG),
     Mutant("first columns of the output alone", FORWARD, "columns = begin + tl.arange(0, BLOCKS.columns)",
            "columns = 0 * begin + tl.arange(0, BLOCKS.columns)", "full", NAN),
-    Mutant("a part too few", FORWARD, "(WIDTHS.v + BLOCKS.columns - 1) // BLOCKS.columns",
-           "WIDTHS.v // BLOCKS.columns", "full"),
     Mutant("a part of no program", LAUNCH, "triton.cdiv(head_dim_v, blocks.columns)",
            "(head_dim_v // blocks.columns)", "full", NAN),
     Mutant("logarithms of no part", FORWARD, "(begin == 0)", "(begin < 0)", "full", NAN),
-    Mutant("columns of the next head", FORWARD, "(columns < WIDTHS.v)[None, :]", "(columns < WIDTHS.v + 8)[None, :]",
-           "full"),
     Mutant("hidden is seen", FORWARD, "mask_tile != 0, scores", "mask_tile == 0, scores", "boolean", WRONG),
     Mutant("bias in base e", FORWARD, "mask_tile.to(tl.float32) * LOG2_E", "mask_tile.to(tl.float32)", "additive",
            WRONG),

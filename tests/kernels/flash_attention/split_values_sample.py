@@ -2,7 +2,7 @@
 
 ``python -m tests.kernels.flash_attention.split_values_sample sm_90`` prints JSON: registers a thread, spilled bytes,
 shared memory, and the number of instructions that read what nothing has written; ``... sm_90 space`` of all configs of
-the space for a prompt of heads of 512 that are pipelined, which takes some ten minutes.
+the space for a prompt of heads of 512 that are pipelined, which takes some five minutes.
 """
 
 import json
