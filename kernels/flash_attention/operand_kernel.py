@@ -1,5 +1,4 @@
-"""Dense attention with a mask operand, sinks or ends of keys by a kernel of ours: as the framework sees it, and as users
-call it."""
+"""Dense attention with a mask, sinks or ends of keys by a kernel of ours: as the framework and users see it."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -24,6 +23,7 @@ from autotune.shape import AttentionShape
 from autotune.space import Config
 
 FEATURES: Final = ("causal", "window", "softcap", "scale", "attn_mask", "sinks", "kv_ends")
+
 
 class BoundOperands:
     """Attention with operands over one shape with one config: what ``get_kernel`` hands out.

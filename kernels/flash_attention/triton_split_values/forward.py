@@ -39,7 +39,7 @@ class Features(NamedTuple):
     descriptor: bool
 
 
-class Operands(NamedTuple):
+class ScoreOperands(NamedTuple):
     """Pointers, or None: to a mask ``[B, H, S_q, S_kv]``, sinks ``[H]``, and int32 ends of keys ``[B, S_q]``."""
 
     attn_mask: Any
@@ -47,7 +47,7 @@ class Operands(NamedTuple):
     kv_ends: Any
 
 
-class OperandStrides(NamedTuple):
+class EntryStrides(NamedTuple):
     """Strides of a mask in elements, and that of ends in the batch, 0 where there is one entry for all."""
 
     batch: Any
@@ -67,7 +67,7 @@ class AllStrides(NamedTuple):
     operands: Any
 
 
-class Blocks(NamedTuple):
+class TileSizes(NamedTuple):
     """Rows of queries of a tile, of the keys that it goes over at once, and columns of their values."""
 
     queries: int
@@ -75,7 +75,7 @@ class Blocks(NamedTuple):
     columns: int
 
 
-class ScoreFactors(NamedTuple):
+class ScoreUnits(NamedTuple):
     """Factors of the scores, and their cap: with one the scale is over the cap, and without one to base 2."""
 
     score_scale: Any
@@ -140,22 +140,22 @@ def _load_columns(
 
 @triton.jit
 def _mask_scores(
-    scores, factor, mask, key, length, window, FEATURES: tl.constexpr, BLOCK_K: tl.constexpr, BOUNDED: tl.constexpr
+    scores, factor, mask, keys, key, window, FEATURES: tl.constexpr, BLOCK_K: tl.constexpr, BOUNDED: tl.constexpr
 ):  # fmt: skip
     """Add the bias, which takes scores to base 2, and hide keys of a tile, BOUNDED or by the operand."""
     columns = key + tl.arange(0, BLOCK_K)
     if FEATURES.boolean or FEATURES.additive:
-        pointers = mask.pointers + offset(columns, mask.key_stride)[None, :]
+        entry_pointers = mask.pointers + offset(columns, mask.key_stride)[None, :]
         if BOUNDED:
-            mask_tile = tl.load(pointers, mask=(columns < length)[None, :], other=0)
+            mask_tile = tl.load(entry_pointers, mask=(columns < keys.length)[None, :], other=0)
         else:
-            mask_tile = tl.load(pointers)
+            mask_tile = tl.load(entry_pointers)
         if FEATURES.additive:
             scores = scores * factor + mask_tile.to(tl.float32) * LOG2_E
         else:
             scores = tl.where(mask_tile != 0, scores, float("-inf"))
     if BOUNDED:
-        present = (columns < length)[None, :]
+        present = (columns < keys.length)[None, :]
         ahead = columns[None, :] - mask.rows[:, None] - mask.diagonal
         if FEATURES.ends:  # up to its end a row sees the future as its present
             ahead = tl.where(columns[None, :] < mask.ends[:, None], tl.minimum(ahead, 0), ahead)
@@ -180,7 +180,7 @@ def _attend(
         if FEATURES.softcap:  # the capped scores are taken to base 2 below
             scores = cap_scores(scores * factors.score_scale, factors.softcap, FEATURES.precise)
             factor = LOG2_E
-        scores = _mask_scores(scores, factor, mask, key, keys.length, window, FEATURES, BLOCK_K, BOUNDED)
+        scores = _mask_scores(scores, factor, mask, keys, key, window, FEATURES, BLOCK_K, BOUNDED)
         if FEATURES.additive:
             factor = 1.0
         # A mask may leave any row without a key.

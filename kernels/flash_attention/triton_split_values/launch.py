@@ -9,11 +9,11 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from autotune.kernels.flash_attention.triton_split_values.forward import (
     AllStrides,
-    Blocks,
+    EntryStrides,
     Features,
-    Operands,
-    OperandStrides,
-    ScoreFactors,
+    ScoreOperands,
+    ScoreUnits,
+    TileSizes,
     flash_attention_columns_forward,
 )
 from autotune.kernels.tiles.outputs import Outputs
@@ -53,21 +53,22 @@ def launch(
     if out.numel() == 0:
         return None
     options = dict(options)
-    blocks = Blocks(options.pop("BLOCK_Q"), options.pop("BLOCK_K"), options.pop("BLOCK_V"))
+    blocks = TileSizes(options.pop("BLOCK_Q"), options.pop("BLOCK_K"), options.pop("BLOCK_V"))
     widths = Widths(head_dim, head_dim_v, *padded_widths(head_dim, head_dim_v))
     descriptor = options.pop("loads") == "descriptor" and all(map(_fits_descriptor, (q, k, v)))
     is_boolean = attn_mask is not None and attn_mask.dtype == torch.bool
+    of_q, of_k, of_v, of_out = (Strides(*tensor.stride()[:3]) for tensor in (q, k, v, out))
     of_operands = _operand_strides(attn_mask, kv_ends)
     arguments = (
         _describe(q, blocks.queries, widths.padded_k) if descriptor else q,
         _describe(k, blocks.keys, widths.padded_k) if descriptor else k,
         _describe(v, blocks.keys, blocks.columns) if descriptor else v,
-        Operands(attn_mask.view(torch.uint8) if is_boolean and attn_mask is not None else attn_mask, sinks, kv_ends),
+        ScoreOperands(_as_bytes(attn_mask), sinks, kv_ends),
         Outputs(out, lse),
-        AllStrides(*(Strides(*tensor.stride()[:3]) for tensor in (q, k, v, out)), of_operands),
+        AllStrides(of_q, of_k, of_v, of_out, of_operands),
         # A window longer than everything hides nothing; as it stands it could overflow 32 bits in the kernel.
         *(heads, heads // kv_heads, seq_q, seq_kv, min(window or 0, seq_q + seq_kv)),
-        ScoreFactors(scale / softcap if softcap else scale * LOG2_E, softcap or 0.0),
+        ScoreUnits(scale / softcap if softcap else scale * LOG2_E, softcap or 0.0),
         widths,
         blocks,
         Features(
@@ -88,14 +89,19 @@ def launch(
     return flash_attention_columns_forward[grid](*arguments, **options)
 
 
-def _operand_strides(attn_mask: torch.Tensor | None, kv_ends: torch.Tensor | None) -> OperandStrides:
+def _as_bytes(attn_mask: torch.Tensor | None) -> torch.Tensor | None:
+    """Return a boolean mask as bytes, which Triton loads, and others as they are."""
+    return attn_mask.view(torch.uint8) if attn_mask is not None and attn_mask.dtype == torch.bool else attn_mask
+
+
+def _operand_strides(attn_mask: torch.Tensor | None, kv_ends: torch.Tensor | None) -> EntryStrides:
     """Return the strides by which each entry is found, 0 in a dimension of one."""
     of_ends = 0 if kv_ends is None or kv_ends.shape[0] == 1 else kv_ends.stride(0)
     if attn_mask is None:
-        return OperandStrides(0, 0, 0, 0, of_ends)
+        return EntryStrides(0, 0, 0, 0, of_ends)
     pairs = zip(attn_mask.shape, attn_mask.stride(), strict=True)
     batch, head, row, key = (stride if size > 1 else 0 for size, stride in pairs)
-    return OperandStrides(batch, head, row, key, of_ends)
+    return EntryStrides(batch, head, row, key, of_ends)
 
 
 def _fits_descriptor(tensor: torch.Tensor) -> bool:

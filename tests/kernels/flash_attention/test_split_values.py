@@ -35,7 +35,7 @@ FEATURES: Final[dict[str, dict[str, Any]]] = {
     "bias": {"attn_mask": "additive", "sinks": True},
     "images": {"causal": True, "kv_ends": True},
 }
-SIZES: Final = {
+SIZES: Final[dict[str, dict[str, Any]]] = {
     "square": {"seq_q": 300},
     "few queries": {"seq_q": 70, "seq_kv": 411},
     "one": {"seq_q": 1, "seq_kv": 333},
@@ -43,7 +43,7 @@ SIZES: Final = {
 
 
 def draw(lay_out: str, device: str) -> list[torch.Tensor]:
-    """Draw queries, keys and values: by head in memory, alike for all sequences, or at steps and addresses TMA refuses."""
+    """Draw queries, keys and values: by head in memory, alike for all sequences, or where TMA copies nothing."""
     generator = torch.Generator(device=device).manual_seed(3)
     found = []
     for length, heads, width in ((20, 2, 272), (30, 1, 272), (30, 1, 328)):
@@ -79,7 +79,11 @@ def errors_of(lay_out: str, loads: str, device: str) -> tuple[float, float, bool
 
 LAY_OUTS: Final = pytest.mark.parametrize(
     ("lay_out", "loads"),
-    [("by head", "descriptor"), ("by head", "pointer"), *((each, "descriptor") for each in ("expanded", "odd", "shifted"))],
+    [
+        ("by head", "descriptor"),
+        ("by head", "pointer"),
+        *((each, "descriptor") for each in ("expanded", "odd", "shifted")),
+    ],
 )
 
 
