@@ -38,6 +38,10 @@ _implementations: dict[tuple[str, str], str] = {
         "flash_attention",
         "triton_split_width",
     ): "autotune.search_spaces.flash_attention.triton_split_width:IMPLEMENTATION",
+    (
+        "flash_attention",
+        "triton_split_values",
+    ): "autotune.search_spaces.flash_attention.triton_split_values:IMPLEMENTATION",
     ("flash_attention", "flex"): "autotune.search_spaces.flash_attention.flex:IMPLEMENTATION",
     ("flash_attention_varlen", "triton"): "autotune.search_spaces.flash_attention_varlen.triton:IMPLEMENTATION",
     (

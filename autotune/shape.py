@@ -194,8 +194,8 @@ class AttentionShape(Shape):
         self._require_int("batch", "heads", "kv_heads", "seq_q", "seq_kv")
         for name in ("head_dim", "head_dim_v"):
             width = getattr(self, name)
-            if type(width) is not int or width % 8 or not 8 <= width <= 256:
-                raise InvalidShapeError(f"{name}={width!r} is not allowed; expected a multiple of 8 from 8 to 256")
+            if type(width) is not int or width % 8 or not 8 <= width <= 512:
+                raise InvalidShapeError(f"{name}={width!r} is not allowed; expected a multiple of 8 from 8 to 512")
         if self.heads % self.kv_heads:
             raise InvalidShapeError(f"heads={self.heads} is not a multiple of kv_heads={self.kv_heads}")
         if self.window is not None:

@@ -13,6 +13,7 @@ from autotune.varlen_shape import VarlenShape
 # must spill. (256 x 256 with four warps also took 32 s to compile: Triton 3.6, sm_90, one core, 2026-11-21.)
 MAX_LIVE_VALUES: Final = 256
 
+MAX_WIDTH: Final = 256  # of heads that one accumulator holds
 MIN_BLOCK: Final = 16  # rows or columns of a tile: matrix instructions take no fewer
 MIN_BLOCK_K: Final = 32  # of kernels that split keys: shorter tiles spend their time on beginning and ending
 SWIZZLE_COLUMNS: Final = 64  # of 16 bits: the 128 bytes of the widest swizzle
@@ -41,6 +42,14 @@ def operands(title: str, shape: AttentionShape) -> str | None:
         return f"{title} takes no mask, and the shape has attn_mask={shape.attn_mask!r}"
     asked = (name for name in ("sinks", "kv_ends") if getattr(shape, name))
     return next((f"{title} takes no {name}, and the shape has {name}=True" for name in asked), None)
+
+
+def too_wide(title: str, shape: AttentionShape) -> str | None:
+    """Return why an implementation whose tiles hold whole heads does not compute a shape, or None."""
+    for name in ("head_dim", "head_dim_v"):
+        if getattr(shape, name) > MAX_WIDTH:
+            return f"{title} computes heads up to {MAX_WIDTH}, and the shape has {name}={getattr(shape, name)}"
+    return None
 
 
 def lacks_cache_type(shape: PagedShape, device: Device) -> str | None:

@@ -100,17 +100,22 @@ FAMILIES: Final = (
         "heads of 512 in global layers, image blocks",
         (
             *decoder(8, 4, 256, window=24),
-            decode(8, 4, 512),
-            decode(8, 4, 512, seq_q=20),
+            *decoder(8, 4, 512),
+            dense(8, 4, 512, seq_q=1, seq_kv=90),
+            dense(8, 4, 512, attn_mask="boolean"),
             dense(8, 4, 256, kv_ends=True),
         ),
-        lacks="prompts of heads of 512 without a cache; `paged_prefill` computes them over pages",
     ),
     Family(
         "EmbeddingGemma 1, 2",
         "windows both ways, padding",
-        (dense(3, 1, 256, window=24, **FULL), packed(3, 256, 1, window=24), packed(3, 256, 1)),
-        lacks="heads of 512 (version 2's global layers) without a cache",
+        (
+            dense(3, 1, 256, window=24, **FULL),
+            packed(3, 256, 1, window=24),
+            packed(3, 256, 1),
+            dense(3, 1, 512, **FULL),
+            dense(3, 1, 512, attn_mask="boolean", **FULL),
+        ),
     ),
     Family(
         "gpt-oss",
@@ -123,9 +128,8 @@ FAMILIES: Final = (
     Family(
         "DeepSeek V4",
         "heads of 512, keys that are values, windows of 128, sinks; compressed keys that an index chooses",
-        (decode(64, 1, 512, window=24, sinks=True), decode(64, 1, 512, window=24, sinks=True, seq_q=20)),
-        lacks="prompts of heads of 512 without a cache; one softmax over the window and the chosen compressed keys, "
-        "which `merge_attention` makes of two",
+        decoder(64, 1, 512, window=24, sinks=True),
+        lacks="one softmax over the window and the chosen compressed keys, which `merge_attention` makes of two",
     ),
     Family("GLM 4, 4.5, 4.6", "causal, groups of 12 and 16", (*decoder(32, 2, 128), *decoder(96, 8, 128))),
     Family("GLM 4.7-Flash, 5", "latents of 576, indices", (dense(20, 20, 256), latent(20), latent(64, page_size=1))),

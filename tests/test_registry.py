@@ -138,7 +138,10 @@ def test_every_folder_of_results_that_is_no_operations_is_refused_as_a_name() ->
 @pytest.mark.usefixtures("registered")
 def test_an_implementation_of_a_misspelt_operation_is_named_where_names_are_listed() -> None:
     registry.register_implementation("flash_atention", "mine", "mine.space:IMPLEMENTATION")
-    names = "triton, gluon_hopper, gluon_hopper_fp8, triton_split_keys, triton_masked, triton_split_width, flex"
+    names = (
+        "triton, gluon_hopper, gluon_hopper_fp8, triton_split_keys, triton_masked, triton_split_width, "
+        "triton_split_values, flex"
+    )
     with pytest.raises(UnknownNameError, match=f"registered: {names}; flash_atention/mine is registered too, but no"):
         registry.get_implementation("flash_attention", "mine")
     with pytest.raises(UnknownNameError, match="flash_atention/mine"):

@@ -42,7 +42,8 @@ def supports(shape: AttentionShape, device: Device) -> str | None:
         return f"flash_attention/gluon_hopper needs products of warp groups, which {device.arch} does not have"
     if ITEM_BYTES[shape.dtype] != 2:
         return f"flash_attention/gluon_hopper computes 16 bits, not {shape.dtype}"
-    return bounds.operands("flash_attention/gluon_hopper", shape)
+    title = "flash_attention/gluon_hopper"
+    return bounds.operands(title, shape) or bounds.too_wide(title, shape)
 
 
 def reject(config: Config, shape: AttentionShape, device: Device) -> str | None:

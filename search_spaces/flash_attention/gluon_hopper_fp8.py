@@ -46,7 +46,8 @@ def supports(shape: AttentionShape, device: Device) -> str | None:
         return f"flash_attention/gluon_hopper_fp8 computes {' and '.join(QUANTIZED_DTYPES)}, not {shape.dtype}"
     if shape.head_dim % STEP:
         return f"flash_attention/gluon_hopper_fp8 takes multiples of {STEP}, not head_dim={shape.head_dim}"
-    return bounds.operands("flash_attention/gluon_hopper_fp8", shape)
+    title = "flash_attention/gluon_hopper_fp8"
+    return bounds.operands(title, shape) or bounds.too_wide(title, shape)
 
 
 def reject(config: Config, shape: AttentionShape, device: Device) -> str | None:

@@ -49,7 +49,7 @@ TILES_OF_FLOAT32: Final[compiled_tiles.Tiles] = {
 def supports(shape: AttentionShape, device: Device) -> str | None:
     """Return why the kernel does not compute a shape on a device, or None."""
     title = "flash_attention/triton"
-    return bounds.quantized(title, shape) or bounds.operands(title, shape)
+    return bounds.quantized(title, shape) or bounds.operands(title, shape) or bounds.too_wide(title, shape)
 
 
 def reject(config: Config, shape: AttentionShape, device: Device) -> str | None:

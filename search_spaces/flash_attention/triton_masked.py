@@ -36,7 +36,7 @@ ADDRESS_REGISTERS: Final = triton.ADDRESS_REGISTERS + 8  # beside the live value
 
 def supports(shape: AttentionShape, device: Device) -> str | None:
     """Return why the kernel does not compute a shape on a device, or None."""
-    if (problem := bounds.quantized(TITLE, shape)) is not None:
+    if (problem := bounds.quantized(TITLE, shape) or bounds.too_wide(TITLE, shape)) is not None:
         return problem
     if shape.attn_mask is None and not shape.sinks and not shape.kv_ends:
         return f"{TITLE} computes attn_mask, sinks and kv_ends, and the shape has none"

@@ -181,7 +181,7 @@ def default(shape: AttentionShape, device: Device) -> Config:
         BLOCK_K=block_k,
         NUM_SPLITS=1,
         PARTIALS="float32",
-        num_warps=4 if block_q * (width_v + block_k) <= USUAL_LIVE else 8,
+        num_warps=4 if block_q < GROUP_ROWS or block_q * (width_v + block_k) <= USUAL_LIVE else 8,
         num_stages=max(2, min(3, stages)) if device.has("async_copies") else 1,
         loads="descriptor" if device.has("tensor_maps") else "pointer",
         **bounds.usual_wave_hints(device),

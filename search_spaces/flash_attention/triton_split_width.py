@@ -37,6 +37,8 @@ def supports(shape: AttentionShape, device: Device) -> str | None:
     """Return why the kernel does not compute a shape on a device, or None."""
     if (problem := bounds.quantized(TITLE, shape) or bounds.operands(TITLE, shape)) is not None:
         return problem
+    if (problem := bounds.too_wide(TITLE, shape)) is not None:
+        return problem
     if not any(rest for _, rest in split_widths(shape.head_dim, shape.head_dim_v)):
         widths = f"head_dim={shape.head_dim} and head_dim_v={shape.head_dim_v}"
         return f"{TITLE} computes heads that two tiles pad less than one, and {widths} take as many columns in one"

@@ -222,7 +222,10 @@ def test_an_unknown_implementation_is_refused_with_the_known_ones(run: Run, mach
     machine.ship_sweep(64)
     machine.ship(sample.trial())
     commands = (("search", "--seq", "64"), ("show",), ("export",), ("explain", str(sample.FAST)))
-    names = "triton, gluon_hopper, gluon_hopper_fp8, triton_split_keys, triton_masked, triton_split_width, flex"
+    names = (
+        "triton, gluon_hopper, gluon_hopper_fp8, triton_split_keys, triton_masked, triton_split_width, "
+        "triton_split_values, flex"
+    )
     for command in commands:
         ran = run(*command, "--implementation", "cuda")
         assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1), command

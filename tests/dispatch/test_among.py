@@ -146,7 +146,10 @@ def test_a_call_that_a_baseline_cannot_do_goes_to_the_next_candidate(
 
 
 def test_unknown_names_and_shapes_that_none_supports_are_refused(tables: Tables) -> None:
-    names = "triton, gluon_hopper, gluon_hopper_fp8, triton_split_keys, triton_masked, triton_split_width, flex"
+    names = (
+        "triton, gluon_hopper, gluon_hopper_fp8, triton_split_keys, triton_masked, triton_split_width, "
+        "triton_split_values, flex"
+    )
     allowed = f"ours, fastest, or implementations of flash_attention: {names}$"
     with pytest.raises(UnknownNameError, match=f"^among='gluon' is unknown; allowed: {allowed}"):
         get_kernel(sample.shape(), device=H200, among=("gluon",))

@@ -13,6 +13,7 @@ from autotune.kernels.flash_attention.gluon_hopper import kernel as gluon
 from autotune.kernels.flash_attention.triton import kernel as dense
 from autotune.kernels.flash_attention.triton_masked import kernel as masked
 from autotune.kernels.flash_attention.triton_split_keys import kernel as shares
+from autotune.kernels.flash_attention.triton_split_values import kernel as columns
 from autotune.kernels.flash_attention.triton_split_width import kernel as pieces
 from autotune.kernels.flash_attention_varlen.gluon_hopper import kernel as packed
 from autotune.kernels.flash_attention_varlen.triton import kernel as varlen
@@ -20,6 +21,7 @@ from autotune.kernels.paged_decode.gluon_hopper_latent import kernel as hopper_l
 from autotune.kernels.paged_decode.triton import kernel as decode
 from autotune.kernels.paged_decode.triton_latent import kernel as latents
 from autotune.kernels.paged_prefill.triton import kernel as prefill
+from autotune.search_spaces.bounds import MAX_WIDTH
 from autotune.search_spaces.flash_attention.gluon_hopper import IMPLEMENTATION as GLUON
 from autotune.search_spaces.flash_attention_varlen.gluon_hopper import IMPLEMENTATION as PACKED
 from autotune.shape import AttentionShape, PagedShape
@@ -31,6 +33,7 @@ TILES: Final[dict[str, Any]] = {"BLOCK_Q": 16, "BLOCK_K": 16, "num_warps": 4, "n
 DENSE: Final = AttentionShape(
     batch=2, heads=4, kv_heads=2, seq_q=20, seq_kv=40, head_dim=16, head_dim_v=32, causal=True, dtype="float16"
 )
+WIDE: Final = replace(DENSE, head_dim=272, head_dim_v=264)
 SQUARE: Final = replace(DENSE, head_dim_v=16)  # whose output is like its queries
 PAGED: Final = PagedShape(
     batch=3, heads=4, kv_heads=2, max_context=64, head_dim=16, head_dim_v=32, page_size=8, dtype="float16"
@@ -132,9 +135,11 @@ def attend_in_pieces(head_dim: int, head_dim_v: int, *, loads: str, **options: A
     return Problem(pieces.KERNEL.bind(Config(**TILES, loads=loads), shape), lambda: draw_dense(shape), options)
 
 
-def attend_masked(kind: str | None, *, loads: str, has_more: bool = False, **options: Any) -> Problem:
-    """Attend with a mask that all queries share, or a bias of all heads, or none."""
-    shape = replace(DENSE, attn_mask=kind, sinks=has_more, kv_ends=has_more)
+def attend_masked(
+    kind: str | None, *, loads: str, has_more: bool = False, shape: AttentionShape = DENSE, **options: Any
+) -> Problem:
+    """Attend with a mask that all queries share, or a bias of all heads, or none; wide heads by columns of values."""
+    shape = replace(shape, attn_mask=kind, sinks=has_more, kv_ends=has_more)
     sizes = {"boolean": (2, 1, 1, 40), "additive": (2, 4, 20, 40)}
 
     def draw() -> dict[str, torch.Tensor]:
@@ -144,6 +149,8 @@ def attend_masked(kind: str | None, *, loads: str, has_more: bool = False, **opt
         more = {"sinks": torch.randn(4), "kv_ends": torch.randint(0, 40, (2, 20), dtype=torch.int32)}
         return draw_dense(shape) | operands | (more if has_more else {})
 
+    if shape.head_dim > MAX_WIDTH:
+        return Problem(columns.KERNEL.bind(Config(**TILES, BLOCK_V=128, loads=loads), shape), draw, options)
     call = masked.KERNEL.bind(Config(**TILES, hidden_tiles="computed", loads=loads), shape)
     return Problem(call, draw, options)
 
@@ -240,6 +247,8 @@ def problems() -> Iterator[Problem]:
         yield attend_in_pieces(32, 40, loads=loads, return_lse=True, scale=0.3)
         yield attend_masked("boolean", loads=loads, return_lse=True)
         yield attend_masked("additive", loads=loads, has_more=True, scale=0.3)
+        yield attend_masked(None, loads=loads, shape=WIDE, return_lse=True)
+        yield attend_masked("additive", loads=loads, has_more=True, shape=WIDE, scale=0.3)
     yield attend_masked(None, loads="pointer", has_more=True)
     yield attend_in_shares()
     yield attend_in_shares(draw=draw_shifted, return_lse=True)

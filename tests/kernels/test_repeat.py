@@ -9,12 +9,13 @@ import pytest
 import torch
 
 from autotune.kernels import relaunch
+from autotune.kernels.flash_attention import operand_repeat as operands
 from autotune.kernels.flash_attention import repeat as dense
 from autotune.kernels.flash_attention.gluon_hopper import forward as gluon
 from autotune.kernels.flash_attention.triton.forward import flash_attention_forward
-from autotune.kernels.flash_attention.triton_masked import repeat as masked
 from autotune.kernels.flash_attention.triton_masked.forward import flash_attention_masked_forward
 from autotune.kernels.flash_attention.triton_split_keys.forward import attend_shares, combine_shares
+from autotune.kernels.flash_attention.triton_split_values.forward import flash_attention_columns_forward
 from autotune.kernels.flash_attention.triton_split_width.forward import flash_attention_pieces_forward
 from autotune.kernels.flash_attention_varlen.gluon_hopper.forward import varlen_attention_forward
 from autotune.kernels.flash_attention_varlen.gluon_hopper.tile_table import write_tiles
@@ -63,7 +64,7 @@ LATENTS: Final = {
 }
 PREFILL: Final = PAGED | {"cu_seqlens_q": "cu_seqlens_q", "cache": DECODE["cache"]}
 DENSE: Final = {name: name for name in ("q", "k", "v", *OUTPUTS)}
-MASKED: Final = {**{name: name for name in "qkv"}, "operands": masked.NAMES[3:], "outputs": OUTPUTS}
+MASKED: Final = {**{name: name for name in "qkv"}, "operands": operands.NAMES[3:], "outputs": OUTPUTS}
 PIECES: Final = DENSE | {f"{name}_rest": f"rest of {name}" for name in "qkv"}
 SHARES: Final = DENSE | {"partials": (*ROOM, None)}
 COMBINE: Final = {"partials": (*ROOM, None)} | {name: name for name in OUTPUTS}
@@ -76,7 +77,10 @@ CASES: Final = {
         "flash_attention.repeat", (gluon.flash_attention_forward,), (DENSE,), dense.NAMES
     ),
     "flash_attention with operands": Repeated(
-        "flash_attention.triton_masked.repeat", (flash_attention_masked_forward,), (MASKED,), masked.NAMES
+        "flash_attention.operand_repeat", (flash_attention_masked_forward,), (MASKED,), operands.NAMES
+    ),
+    "flash_attention over split values": Repeated(
+        "flash_attention.operand_repeat", (flash_attention_columns_forward,), (MASKED,), operands.NAMES
     ),
     "flash_attention over split keys": Repeated(
         "flash_attention.triton_split_keys.repeat", (attend_shares, combine_shares), (SHARES, COMBINE), dense.NAMES

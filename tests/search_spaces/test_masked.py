@@ -41,7 +41,7 @@ def test_no_other_implementation_takes_operands_and_each_says_why(shape: Attenti
     assert IMPLEMENTATION.supports(shape, NVIDIA_H200) is None
     named = f"attn_mask='{shape.attn_mask}'" if shape.attn_mask else "sinks=True" if shape.sinks else "kv_ends=True"
     for each in implementations_of("flash_attention"):
-        if each is not IMPLEMENTATION:
+        if each.name not in (IMPLEMENTATION.name, "triton_split_values"):  # which takes them of wider heads
             of_bytes = replace(shape, dtype="fp8") if each.name.endswith("fp8") else shape
             reason = each.supports(of_bytes, NVIDIA_H200)
             assert str(reason).endswith(f"and the shape has {named}"), each.title

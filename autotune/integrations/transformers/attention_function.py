@@ -13,6 +13,7 @@ from autotune.integrations.transformers.mask_function import MaskPlan, mask_func
 from autotune.integrations.transformers.packed_rows import Packing
 from autotune.integrations.transformers.score_operand import combine_masks, is_own_mask, plan_of_all, refuse_packed
 from autotune.varlen import attention_varlen
+from autotune.varlen_shape import MAX_WIDTH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +73,8 @@ def attention_function(
     scores = ScoreOptions(softcap=softcap, scale=scaling, sinks=_sinks(s_aux, q.shape[2]))
     lengths = (cu_seq_lens_q, cu_seq_lens_k, max_length_q, max_length_k)
     packing = plan.packing if lengths == (None,) * 4 else _given_packing(plan, q, k, *lengths)
-    if is_own or position_bias is not None or plan.kv_ends is not None:
+    is_wide = max(q.shape[3], v.shape[3]) > MAX_WIDTH  # than packed rows may be: padding is a mask of theirs
+    if is_own or position_bias is not None or plan.kv_ends is not None or is_wide:
         refuse_packed(plan, packing)
         operand = combine_masks(attention_mask if is_own else None, position_bias, plan, q.dtype)
         return _attend_rows(q, k[:, : plan.keys], v[:, : plan.keys], plan, scores, operand), None

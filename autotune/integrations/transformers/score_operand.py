@@ -28,7 +28,8 @@ def refuse_packed(plan: MaskPlan, packing: Packing | None) -> None:
     """
     if packing is not None and not plan.is_padded:
         raise UnsupportedCallError(
-            "position_bias, a mask of your own, or blocks, over sequences that are packed in rows is not computed"
+            "position_bias, a mask of your own, blocks, or heads wider than 256, over sequences that are packed in "
+            "rows is not computed"
         )
 
 

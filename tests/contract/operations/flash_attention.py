@@ -98,6 +98,13 @@ CUT: Final[Factors] = {
     "heads": ((6, 2), (5, 1)),
     "lengths": ((7, 200), (130, 65), (150, 150)),
 }
+# Of wider heads than others compute, in one part of the values and in several.
+WIDE: Final[Factors] = {
+    "dtype": ("float16", "float32"),
+    "head_dims": ((512, 512), (320, 384), (512, 64), (128, 512)),
+    "heads": ((6, 2), (5, 1)),
+    "lengths": ((7, 200), (130, 65), (150, 150)),
+}
 DATA: Final = OperationData(
     fields=FIELDS,
     large=large,
@@ -114,9 +121,14 @@ DATA: Final = OperationData(
         AttentionShape(batch=2, heads=8, seq_q=4096, head_dim=64, attn_mask="additive", dtype="float16"),
         AttentionShape(batch=1, heads=8, seq_q=4096, head_dim=256, causal=True, window=512, attn_mask="additive"),
         AttentionShape(batch=2, heads=16, seq_q=4096, head_dim=72),
+        AttentionShape(batch=1, heads=8, kv_heads=4, seq_q=4096, head_dim=512, causal=True),
+        AttentionShape(batch=1, heads=8, kv_heads=4, seq_q=16, seq_kv=32768, head_dim=512, causal=True),
+        AttentionShape(batch=1, heads=8, seq_q=4096, head_dim=512, causal=True, attn_mask="boolean", dtype="float16"),
     ),
     own_fields={
         "triton_masked": {**FIELDS, **OPERANDS, "dtype": ("float16", "float32")},
+        "triton_split_keys": {**FIELDS, "head_dims": (*FIELDS["head_dims"], (512, 512))},
         "triton_split_width": {**FIELDS, **CUT},
+        "triton_split_values": {**FIELDS, **OPERANDS, **WIDE},
     },
 )

@@ -21,14 +21,14 @@ def test_generation_is_that_of_eager_attention(name: str, side: str) -> None:
 
 
 @pytest.mark.parametrize("side", ["ones", "left"])
-@pytest.mark.parametrize("name", ["llama", "gemma3", "gpt-oss"])
+@pytest.mark.parametrize("name", ["llama", "gemma3", "gemma4", "gpt-oss"])
 def test_generation_over_a_static_cache_is_that_of_eager_attention(name: str, side: str) -> None:
     assert interpret(tiny_models.generation_failure, name, side, "static") is None
 
 
 @pytest.mark.parametrize("is_static", [False, True])
 @pytest.mark.parametrize("side", ["ones", "left"])
-@pytest.mark.parametrize("name", ["llama", "gemma3"])
+@pytest.mark.parametrize("name", ["llama", "gemma3", "gemma4"])
 def test_a_prompt_in_two_parts_is_that_of_eager_attention(name: str, side: str, is_static: bool) -> None:
     assert interpret(tiny_models.continued_failure, name, side, is_static) is None
 

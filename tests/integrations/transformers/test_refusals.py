@@ -143,10 +143,19 @@ def test_an_operand_of_other_sizes_is_refused(name: str) -> None:
 def test_a_bias_over_packed_sequences_is_refused() -> None:
     q, k, v = (each[:1] for each in tensors())
     ends = torch.tensor([0, 2, 4])
-    with pytest.raises(UnsupportedCallError, match="position_bias, a mask of your own, or blocks, over sequ"):
+    with pytest.raises(
+        UnsupportedCallError, match="position_bias, a mask of your own, blocks, or heads wider than 256, o"
+    ):
         attention_function(
             layer(), q, k, v, None, position_bias=torch.zeros(1, 4, 4, 4), cu_seq_lens_q=ends, cu_seq_lens_k=ends
         )
+
+
+def test_heads_wider_than_packed_ones_may_be_are_refused_over_packed_sequences() -> None:
+    q, k, v = (each[:1, :, :, :1].expand(-1, -1, -1, 512) for each in tensors())
+    ends = torch.tensor([0, 2, 4])
+    with pytest.raises(UnsupportedCallError, match="heads wider than 256, over sequences that are packed"):
+        attention_function(layer(), q, k, v, None, cu_seq_lens_q=ends, cu_seq_lens_k=ends)
 
 
 def test_blocks_in_several_parts_are_refused() -> None:

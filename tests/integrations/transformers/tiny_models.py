@@ -46,6 +46,9 @@ DECODERS: Final[dict[str, Callable[[], Any]]] = {
         **GROUPED, sliding_window=5, query_pre_attn_scalar=16, attn_logit_softcapping=2.0
     ),
     "gemma3": lambda: transformers.Gemma3TextConfig(**GROUPED, **TWO_KINDS, query_pre_attn_scalar=16),
+    "gemma4": lambda: transformers.Gemma4TextConfig(  # heads of 512 in its global layer
+        **GROUPED, **TWO_KINDS, vocab_size_per_layer_input=VOCABULARY, hidden_size_per_layer_input=16
+    ),
     "gpt-oss": lambda: transformers.GptOssConfig(**GROUPED, **TWO_KINDS, num_local_experts=2, num_experts_per_tok=1),
     "deepseek-v3": lambda: transformers.DeepseekV3Config(**WIDTHS, **LATENT, num_key_value_heads=4),
 }

@@ -337,7 +337,10 @@ def test_an_unknown_implementation_is_refused_before_anything_is_measured(
 ) -> None:
     monkeypatch.delattr("autotune.lab.bench.each_shape.open_gpu")
     ran = run("bench", "--implementation", "triton,cutlass")
-    names = "triton, gluon_hopper, gluon_hopper_fp8, triton_split_keys, triton_masked, triton_split_width, flex"
+    names = (
+        "triton, gluon_hopper, gluon_hopper_fp8, triton_split_keys, triton_masked, triton_split_width, "
+        "triton_split_values, flex"
+    )
     said = f"autotune: --implementation='cutlass' of flash_attention is unknown; registered: {names}\n"
     assert (ran.code, ran.out, ran.err) == (2, "", said)
 

@@ -12,8 +12,8 @@ NAMES: Final = ("q", "k", "v", "attn_mask", "sinks", "kv_ends")
 VARYING: Final = 5  # of the launch's arguments: three tensors, the other inputs, the outputs
 
 
-class RepeatedMasked:
-    """One call of ``BoundMasked`` without its checks; returns what that returns."""
+class RepeatedOperands:
+    """One call of ``BoundOperands`` without its checks; returns what that returns."""
 
     def __init__(
         self, relaunch: Relaunch, descriptors: Descriptors | None, results: ResultBuffers, device: int
@@ -36,10 +36,10 @@ class RepeatedMasked:
         return found if lse is None else (found, lse)
 
 
-def repeat_of(launches: Sequence[PastLaunch], results: ResultBuffers, device: torch.device) -> RepeatedMasked | None:
+def repeat_of(launches: Sequence[PastLaunch], results: ResultBuffers, device: torch.device) -> RepeatedOperands | None:
     """Return what repeats a call that has made these launches; None where none can be made again."""
     if len(launches) != 1 or (relaunch := relaunch_of(launches[0], VARYING)) is None:
         return None
     if (described := described_by(launches[0], VARYING)) is None:
         return None
-    return RepeatedMasked(relaunch, described.descriptors, results, device.index)
+    return RepeatedOperands(relaunch, described.descriptors, results, device.index)
