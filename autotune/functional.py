@@ -81,8 +81,8 @@ def attention(
     """Compute softmax attention of ``q [B, S_q, H, D]`` over ``k [B, S_kv, H_kv, D]`` and ``v [B, S_kv, H_kv, D_v]``.
 
     Forward only; fp16, bf16 or fp32, any strides with a unit last one, ``H`` a multiple of ``H_kv``; float8_e4m3fn on
-    Hopper. ``D`` and ``D_v`` are multiples of 8 up to 512, of a padded batch and of float8_e4m3fn up to 256. On the CPU it
-    needs ``TRITON_INTERPRET=1``, and computes fp16 and fp32, to check numbers.
+    Hopper. ``D`` and ``D_v`` are multiples of 8 up to 512, of a padded batch and of float8_e4m3fn up to 256. On the CPU
+    it needs ``TRITON_INTERPRET=1``, and computes fp16 and fp32, to check numbers.
 
     Args:
         causal: bottom-right aligned: query i sees keys up to ``i + S_kv - S_q``.
