@@ -169,6 +169,11 @@ def tensors(**replaced: torch.Tensor) -> dict[str, Any]:
     return given | offsets | {"lse": None, "sinks": None} | replaced
 
 
+def rows_apart(stride: int) -> torch.Tensor:
+    """Return keys, or queries of fewer heads, whose rows lie so many elements apart, on the meta device."""
+    return torch.empty_strided((50, 2, 64), (stride, 64, 1), dtype=torch.float16, device="meta")
+
+
 FEATURES: Final[dict[str, Any]] = {"causal": False, "window": None, "softcap": None, "scale": 1.0}
 
 
@@ -179,9 +184,11 @@ FEATURES: Final[dict[str, Any]] = {"causal": False, "window": None, "softcap": N
         ({"v": torch.empty(50, 1, 64).half().expand(50, 2, 64)}, "v: its strides are .* positive multiples"),
         ({"out": torch.empty(40 * 256 + 1).half()[1:].view(40, 4, 64)}, "out: its address is 2 bytes past"),
         ({"q": torch.empty(2**30 + 1, 4, 64, dtype=torch.float16, device="meta")}, "1073741825 packed rows are more"),
+        ({"k": rows_apart(2**34)}, "k: its rows are 17179869184 elements apart, not fewer than 17179869184"),
+        ({"q": rows_apart(2**35), "k": rows_apart(2**34 - 8)}, "q: its rows are 34359738368 elements apart"),
         ({name: torch.empty(0, 2, 64).half() for name in ("k", "v")}, "k has no keys, which no tensor map describes"),
     ],
-    ids=["stride", "expanded", "address", "rows", "no-keys"],
+    ids=["stride", "expanded", "address", "rows", "apart", "further", "no-keys"],
 )
 def test_what_tma_cannot_copy_is_refused_by_name(replaced: dict[str, torch.Tensor], reason: str) -> None:
     with pytest.raises(UnsupportedCallError, match=f"^{reason}"):
