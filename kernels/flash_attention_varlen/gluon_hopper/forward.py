@@ -36,13 +36,13 @@ _POINTERS = ["log_sum_exp", "sinks", "table"]
 
 
 class PackedFeatures(NamedTuple):
-    """The features of a problem that a binary is compiled for; ``padded`` where queries may not count."""
+    """The features of a problem that a binary is compiled for; ``has_used`` where not all queries need count."""
 
     causal: bool
     window: bool
     softcap: bool
     key_parts: int  # of the columns of queries and keys, each a product of its own
-    padded: bool
+    has_used: bool
     heads_together: bool
 
 
@@ -232,7 +232,7 @@ def consume_packed(
             turn = skip(turn, own.low - bounds.low, fixed, CONSUMER, SCHEDULE)
         factor = gl.convert_layout(factor, gl.SliceLayout(1, VALUES))
         results = accumulator * factor[:, None]
-        if FEATURES.padded:
+        if FEATURES.has_used:
             own_rows = row + gl.arange(0, ROWS, gl.SliceLayout(1, VALUES))
             results = gl.where((own_rows < tile.used)[:, None], results, 0.0)
         out_slot = q_turn % Q_SLOTS if SCHEDULE.out_in_queries else CONSUMER
@@ -258,7 +258,7 @@ def end_packed_rows(state, rows, tile, sinks, FEATURES: gl.constexpr):
     A sink, in natural units, is a logit without a value. Rows that do not count have seen no key.
     """
     row_max, row_sum = state.row_max, state.row_sum
-    if FEATURES.padded:
+    if FEATURES.has_used:
         row_max = gl.where(rows < tile.used, row_max, float("-inf"))
         row_sum = gl.where(rows < tile.used, row_sum, 0.0)
     if sinks is None:

@@ -80,7 +80,7 @@ def launch_packed(
             window=window is not None,
             softcap=softcap is not None,
             key_parts=parts,
-            padded=seqused_q is not None,
+            has_used=seqused_q is not None,
             heads_together=options["order"] == "tile",
         ),
         schedule,
