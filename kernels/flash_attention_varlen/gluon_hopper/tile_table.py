@@ -40,8 +40,8 @@ class PackedTile(NamedTuple):
 
 @triton.jit
 def _find_in_order(queries_of, slot, TILE: tl.constexpr):
-    """Return the sequence of the tile of a slot, as sequences are packed, how many of its tiles come before, and how
-    many tiles there are in all; -1 come before that of a slot without a tile."""
+    """Return the sequence of the tile of a slot, as sequences are packed, how many of its tiles come before (-1 where
+    the slot has none), and how many tiles there are in all."""
     passed = 0
     sequence = 0
     behind = -1
