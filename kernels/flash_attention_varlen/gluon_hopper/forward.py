@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from autotune.kernels.flash_attention.gluon_hopper.forward import PRODUCER_REGISTERS, ROWS, begin, fold, skip
+from autotune.kernels.flash_attention.gluon_hopper.forward import PRODUCER_REGISTERS, ROWS, begin, end_rows, fold, skip
 from autotune.kernels.flash_attention.gluon_hopper.rings import begin_ring, hand_back, take
 from autotune.kernels.flash_attention.gluon_hopper.schedule import block_bounds, block_bounds_of
 from autotune.kernels.flash_attention.gluon_hopper.turns import end_turn
@@ -26,10 +26,7 @@ from autotune.kernels.gluon import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
-from autotune.kernels.tiles import softmax
 from autotune.kernels.tiles.softmax import LOG2_E
-
-end_rows = gluon.jit(softmax.end_rows.fn)
 
 _NUMBERS = ["heads", "group", "window"]  # no binary of its own for any of them
 _POINTERS = ["log_sum_exp", "sinks", "table"]

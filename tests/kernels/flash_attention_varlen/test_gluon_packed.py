@@ -8,9 +8,10 @@ import torch
 
 from autotune.device import NVIDIA_H200
 from autotune.errors import UnsupportedCallError
-from autotune.kernels.flash_attention_varlen.gluon_hopper import KERNEL, kernel, launch
+from autotune.kernels.flash_attention_varlen.gluon_hopper import KERNEL, launch
 from autotune.kernels.flash_attention_varlen.gluon_hopper.launch import launch_packed
 from autotune.kernels.flash_attention_varlen.gluon_hopper.tile_table import COLUMNS, write_tiles
+from autotune.kernels.flash_attention_varlen.triton import kernel
 from autotune.kernels.flash_attention_varlen.triton.sequence_order import Tile
 from autotune.space import Config
 from tests.contract.compiling import compile_sample
