@@ -39,8 +39,7 @@ class BoundPacked(BoundVarlen):
         return True
 
     def _launch(self, operands: Sequence[Any], features: dict[str, Any], padding: Padding) -> None:
-        used = {"seqused_q": padding.q_lens, "seqused_k": padding.kv_lens}
-        launch_packed(*operands, **features, **used, options=self._options)
+        launch_packed(*operands, **features, seqused_q=padding.q_lens, seqused_k=padding.kv_lens, options=self._options)
 
 
 class PackedKernel(VarlenKernel):

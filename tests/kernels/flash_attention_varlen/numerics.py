@@ -146,7 +146,7 @@ def graph_failure(runner: Runner = TRITON) -> str | None:
     new division."""
     shape = check_shape(HALF, DIVISIONS[0])
     inputs = DEFINITION.make_inputs(shape, seed=1, device="cuda")
-    streams = (torch.cuda.current_stream(), torch.cuda.Stream())
+    streams = (torch.cuda.current_stream(), torch.cuda.Stream())  # type: ignore[no-untyped-call]
     for config in runner.configs:
         outputs, called = DEFINITION.empty_outputs(inputs), torch.empty_like(inputs.q)
         graphs = (
