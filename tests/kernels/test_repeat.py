@@ -28,7 +28,7 @@ from autotune.kernels.paged_decode.triton.forward import paged_decode_flat, page
 from autotune.kernels.paged_decode.triton_latent.forward import latent_decode_split
 from autotune.kernels.paged_prefill.triton import repeat as prefill
 from autotune.kernels.paged_prefill.triton.forward import paged_prefill_forward
-from autotune.kernels.relaunch import PastLaunch
+from autotune.kernels.relaunch import Described, PastLaunch
 from autotune.kernels.tiles.partials import Partials
 from autotune.kernels.workspace import Workspace
 
@@ -38,12 +38,16 @@ PARTIALS: Final = Partials(torch.empty(2, 4, 8), torch.empty(2, 2, 4), None)
 
 
 class Repeated(NamedTuple):
-    """A module that repeats, its launches, and what stands for each of their parameters that are no constants."""
+    """A module that repeats, its launches, and what stands for each of their parameters that are no constants.
+
+    ``needs_descriptors`` where no launch is made again without them.
+    """
 
     repeat: str
     kernels: tuple[Any, ...]
     varying: tuple[dict[str, Any], ...]
     names: tuple[str, ...]
+    needs_descriptors: bool = False
 
 
 ROOM: Final = ("accumulators", "statistics")
@@ -96,6 +100,7 @@ CASES: Final = {
         (write_tiles, varlen_attention_forward),
         (TILES, PACKED),
         varlen.NAMES,
+        needs_descriptors=True,
     ),
     "paged_decode split": Repeated(
         "paged_decode.triton.repeat", (paged_decode_split, combine_partials), (DECODE, MERGE), decode.NAMES
@@ -126,6 +131,9 @@ def arguments_of(case: Repeated, monkeypatch: pytest.MonkeyPatch) -> list[tuple[
 
     monkeypatch.setattr(relaunch, "relaunch_of", relaunch_of)  # which ``relaunches_of`` calls
     monkeypatch.setattr(repeat, "relaunch_of", relaunch_of, raising=False)
+    if case.needs_descriptors:
+        plain: Any = SimpleNamespace(of=lambda _, addresses: addresses)  # in place of what is encoded of them
+        monkeypatch.setattr(repeat, "described_by", lambda *_: Described(plain, 4))
     monkeypatch.setattr(repeat, "stream_reader", lambda: lambda device: 0)
     monkeypatch.setattr(Workspace, "allocate", lambda self, q: (None, ROOM))
     tensors = {name: torch.empty(2 * BEGIN) for name in (*case.names, *OUTPUTS, "table")}

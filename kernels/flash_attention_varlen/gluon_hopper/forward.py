@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from autotune.kernels.flash_attention.gluon_hopper.forward import PRODUCER_REGISTERS, ROWS, begin, fold, skip
+from autotune.kernels.flash_attention.gluon_hopper.forward import PRODUCER_REGISTERS, ROWS, begin, end_rows, fold, skip
 from autotune.kernels.flash_attention.gluon_hopper.rings import begin_ring, hand_back, take
 from autotune.kernels.flash_attention.gluon_hopper.schedule import block_bounds, block_bounds_of
 from autotune.kernels.flash_attention.gluon_hopper.turns import end_turn
@@ -26,23 +26,20 @@ from autotune.kernels.gluon import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
-from autotune.kernels.tiles import softmax
 from autotune.kernels.tiles.softmax import LOG2_E
-
-end_rows = gluon.jit(softmax.end_rows.fn)
 
 _NUMBERS = ["heads", "group", "window"]  # no binary of its own for any of them
 _POINTERS = ["log_sum_exp", "sinks", "table"]
 
 
 class PackedFeatures(NamedTuple):
-    """The features of a problem that a binary is compiled for; ``padded`` where queries may not count."""
+    """The features of a problem that a binary is compiled for; ``has_used`` where not all queries need count."""
 
     causal: bool
     window: bool
     softcap: bool
     key_parts: int  # of the columns of queries and keys, each a product of its own
-    padded: bool
+    has_used: bool
     heads_together: bool
 
 
@@ -232,7 +229,7 @@ def consume_packed(
             turn = skip(turn, own.low - bounds.low, fixed, CONSUMER, SCHEDULE)
         factor = gl.convert_layout(factor, gl.SliceLayout(1, VALUES))
         results = accumulator * factor[:, None]
-        if FEATURES.padded:
+        if FEATURES.has_used:
             own_rows = row + gl.arange(0, ROWS, gl.SliceLayout(1, VALUES))
             results = gl.where((own_rows < tile.used)[:, None], results, 0.0)
         out_slot = q_turn % Q_SLOTS if SCHEDULE.out_in_queries else CONSUMER
@@ -258,7 +255,7 @@ def end_packed_rows(state, rows, tile, sinks, FEATURES: gl.constexpr):
     A sink, in natural units, is a logit without a value. Rows that do not count have seen no key.
     """
     row_max, row_sum = state.row_max, state.row_sum
-    if FEATURES.padded:
+    if FEATURES.has_used:
         row_max = gl.where(rows < tile.used, row_max, float("-inf"))
         row_sum = gl.where(rows < tile.used, row_sum, 0.0)
     if sinks is None:

@@ -58,7 +58,7 @@ def launch_packed(
     if (longest := max(tokens, key_tokens)) > LAST.value:
         raise UnsupportedCallError(f"{longest} packed rows are more than the {LAST.value} of a ragged tensor map")
     for name, tensor in {"q": q, "k": k, "v": v, "out": out}.items():
-        if (reason := _unfit(tensor[None])) is not None:
+        if (reason := _unfit(tensor[None]) or _too_far_apart(tensor)) is not None:
             raise UnsupportedCallError(f"{name}: {reason}, which tensor-map copies need")
     schedule, batch = _schedule(options), cu_seqlens_q.shape[0] - 1
     parts, width, width_v = part_widths(head_dim, head_dim_v)
@@ -80,7 +80,7 @@ def launch_packed(
             window=window is not None,
             softcap=softcap is not None,
             key_parts=parts,
-            padded=seqused_q is not None,
+            has_used=seqused_q is not None,
             heads_together=options["order"] == "tile",
         ),
         schedule,
@@ -96,6 +96,12 @@ def launch_packed(
         write_tiles[(slots,)](*table_arguments, *constants, num_warps=TABLE_WARPS),
         varlen_attention_forward[grid](*arguments),
     )
+
+
+def _too_far_apart(tensor: torch.Tensor) -> str | None:
+    """Return why no ragged map has the rows of ``[T, H, D]``, whose strides fit TMA, or None."""
+    _, row, _, _ = _strides(tensor[None])
+    return None if row < WRAP.value else f"its rows are {row} elements apart, not fewer than {WRAP.value}"
 
 
 def _describe_ragged(tensor: torch.Tensor, rows: int, width: int) -> TensorDescriptor:

@@ -35,7 +35,7 @@ def place_of(rows, row, head, column):
 
 @gluon.jit
 def fill_rows(ring, descriptor, rows, row, head, turn, PARTS: gl.constexpr, SLOTS: gl.constexpr):
-    """Do as ``rings.fill`` from the row on of a sequence, behind whose end a tile is 0."""
+    """Copy a sequence's rows from ``row`` on into a slot of a ring, as ``rings.fill`` does; 0 is read past its end."""
     slot = turn % SLOTS
     mbarrier.wait(ring.empty.index(slot), (turn // SLOTS & 1) ^ 1)
     mbarrier.expect(ring.full.index(slot), PARTS * descriptor.block_type.nbytes)

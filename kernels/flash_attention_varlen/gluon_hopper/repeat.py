@@ -18,7 +18,7 @@ class RepeatedPacked:
     def __init__(
         self,
         relaunches: Sequence[Relaunch],
-        descriptors: Descriptors | None,
+        descriptors: Descriptors,
         table_sizes: torch.Size,
         results: ResultBuffers,
         device: int,
@@ -36,9 +36,7 @@ class RepeatedPacked:
         found, lse = self._results.take(inputs[0], inputs, addresses, out)
         table = new_table(inputs[0], self._table_sizes)
         q, k, v, q_offsets, kv_offsets, sinks, q_used, kv_used, *_ = addresses
-        loaded: tuple[Any, ...] = (q, k, v, found.data_ptr())
-        if self._descriptors is not None:
-            loaded = self._descriptors.of((*inputs[:3], found), loaded)
+        loaded = self._descriptors.of((*inputs[:3], found), (q, k, v, found.data_ptr()))
         stream, place = self._stream_of(self.device), table.data_ptr()
         self._write_tiles(stream, (place, q_offsets, kv_offsets, q_used, kv_used))
         self._attend(stream, (*loaded, None if lse is None else lse.data_ptr(), sinks, place))
@@ -55,7 +53,8 @@ def repeat_of(launches: Sequence[PastLaunch], results: ResultBuffers, device: to
     """Return what repeats a call that has made these launches; None where none can be made again."""
     if len(launches) != len(VARYING) or (relaunches := relaunches_of(launches, VARYING)) is None:
         return None
-    if (described := described_by(launches[1], VARYING[1])) is None:
+    described = described_by(launches[1], VARYING[1])
+    if described is None or described.descriptors is None:
         return None
     sizes = launches[0].arguments[TABLE].shape
     return RepeatedPacked(relaunches, described.descriptors, sizes, results, device.index)

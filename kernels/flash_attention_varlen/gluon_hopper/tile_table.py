@@ -40,8 +40,8 @@ class PackedTile(NamedTuple):
 
 @triton.jit
 def _find_in_order(queries_of, slot, TILE: tl.constexpr):
-    """Return the sequence of the tile of a slot, as sequences are packed, how many of its tiles come before, and how
-    many tiles there are in all; -1 come before that of a slot without a tile."""
+    """Return the sequence of the tile of a slot, as sequences are packed, how many of its tiles come before (-1 where
+    the slot has none), and how many tiles there are in all."""
     passed = 0
     sequence = 0
     behind = -1
@@ -74,9 +74,13 @@ def write_tiles(
     slot = tl.program_id(0)
     queries_of = Sequences(cu_seqlens_q, None, seqused_q, tokens, batch)
     keys_of = Sequences(cu_seqlens_k, None, seqused_k, key_tokens, batch)
-    sequence, behind, tiles = _find_in_order(queries_of, slot, TILE)
     if LONGEST:
         sequence, behind = find_longest(queries_of, keys_of, slot, TILE)
+        tiles = 0
+        if slot == 0:  # others have no use for the number
+            _, _, tiles = _find_in_order(queries_of, slot, TILE)
+    else:
+        sequence, behind, tiles = _find_in_order(queries_of, slot, TILE)
     if slot == 0:
         tl.store(table, tl.minimum(tiles, tl.num_programs(0)))  # whatever the offsets say
     begin, count = locate_sequences(queries_of, sequence)

@@ -39,10 +39,12 @@ class BoundVarlen:
         >>> out = kernel(q, k, v, cu_seqlens, cu_seqlens)  # q [tokens, 32, 128]
     """
 
+    _repeat_of: Callable[..., Any] = staticmethod(repeat_of)
+
     def __init__(self, config: Config, shape: VarlenShape) -> None:
         self._shape = shape
         self._options = launch_options(config)
-        self._calls = KnownCalls(NAMES, self._compute, repeat_of)
+        self._calls = KnownCalls(NAMES, self._compute, self._repeat_of)
 
     def __call__(
         self,
@@ -102,20 +104,20 @@ class BoundVarlen:
             check_apart(out, tensors | ({} if sinks is None else {"sinks": sinks}))
             torch.autograd.graph.increment_version(out)  # written behind torch's back
         lse = torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device) if return_lse else None
+        features: dict[str, Any] = {"causal": shape.causal, "window": shape.window, "softcap": softcap, "sinks": sinks}
+        features["scale"] = shape.head_dim**-0.5 if scale is None else scale
         with on_device_of(q):
-            if self._options["loads"] == "descriptor":
+            if self._takes_descriptors():
                 require_context(q.device)
-            launch(
-                *(*given, out, lse),
-                causal=shape.causal,
-                scale=shape.head_dim**-0.5 if scale is None else scale,
-                window=shape.window,
-                softcap=softcap,
-                sinks=sinks,
-                padding=padding,
-                options=self._options,
-            )
+            self._launch((*given, out, lse), features, padding)
         return out if lse is None else (out, lse)
+
+    def _takes_descriptors(self) -> bool:
+        return bool(self._options["loads"] == "descriptor")
+
+    def _launch(self, operands: Sequence[Any], features: dict[str, Any], padding: Padding) -> None:
+        """Launch over checked tensors: those of ``TENSORS``, the output, and the logarithms or None."""
+        launch(*operands, **features, padding=padding, options=self._options)
 
 
 class VarlenKernel:
@@ -123,7 +125,7 @@ class VarlenKernel:
 
     def launch(self, config: Config, inputs: Inputs, outputs: tuple[torch.Tensor, ...]) -> None:
         lse = outputs[1] if len(outputs) > 1 else None
-        launch(*(*inputs.tensors, outputs[0], lse), **inputs.features, options=launch_options(config))
+        self._launch(*(*inputs.tensors, outputs[0], lse), **inputs.features, options=launch_options(config))
 
     def warmup(self, config: Config, shape: VarlenShape, *, every_output: bool = False) -> Sequence[Any]:
         """Compile over tensors of the meta device; strides are those of contiguous tensors."""
@@ -132,10 +134,14 @@ class VarlenKernel:
         out = inputs.q.new_empty((*sizes, shape.head_dim_v))
         lse = inputs.q.new_empty(sizes, dtype=torch.float32) if every_output else None
         options = launch_options(config)
-        return (launch(*(*inputs.tensors, out, lse), **inputs.features, options=options, compile_only=True),)
+        return self._launch(*(*inputs.tensors, out, lse), **inputs.features, options=options, compile_only=True)
 
     def bind(self, config: Config, shape: VarlenShape) -> Callable[..., Any]:
         return BoundVarlen(config, shape)
+
+    def _launch(self, *operands: Any, **named: Any) -> Sequence[Any]:
+        """Launch, or compile, and return the compiled kernels."""
+        return (launch(*operands, **named),)
 
 
 KERNEL: Final = VarlenKernel()

@@ -1,9 +1,10 @@
 """Attention over packed sequences: the truth by dense attention, one sequence at a time, and layouts of its tensors."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from functools import partial
+from itertools import accumulate, pairwise
 from typing import Any, Final
 
 import torch
@@ -132,24 +133,51 @@ def neighbours_failure(device: str, runner: Runner = TRITON) -> str | None:
     return None
 
 
+# Of 300 queries and 340 keys: captured, then replayed, first with more tiles than were captured.
+DIVISIONS: Final[tuple[tuple[tuple[int, int], ...], ...]] = (
+    ((300, 300), (0, 30), (0, 10)),
+    ((1, 3), (129, 167), (170, 170)),
+    ((0, 80), (300, 200), (0, 60)),
+)
+
+
 def graph_failure(runner: Runner = TRITON) -> str | None:
-    """Replay a captured launch after the offsets have changed: it computes the new division."""
-    inputs = DEFINITION.make_inputs(check_shape(HALF, [(20, 40), (30, 20), (10, 30)]), seed=1, device="cuda")
+    """Replay a captured launch, and a captured call on another stream, after the offsets have changed: they compute the
+    new division."""
+    shape = check_shape(HALF, DIVISIONS[0])
+    inputs = DEFINITION.make_inputs(shape, seed=1, device="cuda")
+    streams = (torch.cuda.current_stream(), torch.cuda.Stream())  # type: ignore[no-untyped-call]
     for config in runner.configs:
-        outputs = DEFINITION.empty_outputs(inputs)
-        runner.kernel.launch(config, inputs, outputs)  # compiles
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            runner.kernel.launch(config, inputs, outputs)
-        for q_offsets, kv_offsets in (((0, 0, 45, 60), (0, 10, 90, 90)), ((0, 60, 60, 60), (0, 80, 85, 90))):
-            inputs.cu_seqlens_q.copy_(torch.tensor(q_offsets))
-            inputs.cu_seqlens_k.copy_(torch.tensor(kv_offsets))
-            graph.replay()
+        outputs, called = DEFINITION.empty_outputs(inputs), torch.empty_like(inputs.q)
+        graphs = (
+            captured(partial(runner.kernel.launch, config, inputs, outputs)),
+            captured(partial(runner.kernel.bind(config, shape), *inputs.tensors, out=called)),
+        )
+        for division in DIVISIONS[1:]:
+            for offsets, lengths in zip(inputs.tensors[3:], zip(*division, strict=True), strict=True):
+                offsets.copy_(torch.tensor([0, *accumulate(lengths)]))
+            for found, graph, stream in zip((outputs[0], called), graphs, streams, strict=True):
+                found.fill_(math.nan)
+                stream.wait_stream(torch.cuda.current_stream())
+                with torch.cuda.stream(stream):
+                    graph.replay()
+                torch.cuda.current_stream().wait_stream(stream)
             expected, eager = (truth(inputs, dtype)[0] for dtype in (torch.float64, torch.float16))
-            if (problem := compare(outputs[0], expected, error_limit(expected, eager, torch.float16))) is not None:
-                return f"{config}: {problem}"
+            for name, found in (("launch", outputs[0]), ("call", called)):
+                if (problem := compare(found, expected, error_limit(expected, eager, torch.float16))) is not None:
+                    return f"{config}, {name} of {division}: {problem}"
     return None
+
+
+def captured(call: Callable[[], Any]) -> torch.cuda.CUDAGraph:
+    """Capture a call that was made twice before, so that it is compiled, and known if it is one of a signature."""
+    call()
+    call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    return graph
 
 
 HOSTILE: Final = {

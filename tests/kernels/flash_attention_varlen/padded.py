@@ -154,15 +154,52 @@ def slack(q: torch.Tensor, softcap: float | None) -> float:
     return float(2 * eps * (softcap or 0.0) + eps * q.shape[3] ** -0.5 * largest**2)
 
 
+Pairs = tuple[tuple[tuple[int, int], tuple[int, int]], ...]
+# Of each sequence its queries and keys, and how many of them count.
 USED: Final = (((20, 40), (20, 33)), ((40, 20), (17, 20)), ((9, 9), (0, 9)), ((30, 30), (30, 0)), ((33, 33), (32, 31)))
+LONG: Final = (((300, 200), (100, 150)), ((140, 30), (0, 30)), ((129, 129), (129, 65)))  # longer than a tile
+OUT_OF_RANGE: Final = (
+    *(((150, 200), (2**31 - 1, -5)), ((140, 30), (-(2**31), 2**30)), ((70, 90), (71, 2**31 - 1))),
+    *(((9, 9), (-1, 10)), ((33, 33), (32, -(2**31)))),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class UsedCase:
+    """Packed sequences of which not all rows count: of which side it is said, and the fields of their shape."""
+
+    fields: dict[str, Any] = field(default_factory=dict)
+    pairs: Pairs = USED
+    given: str = "qk"
+
+
+USED_CASES: Final = {
+    "sinks": UsedCase({"sinks": True}),
+    "queries alone, sinks": UsedCase({"sinks": True}, given="q"),
+    "queries alone, full": UsedCase({"causal": False}, given="q"),
+    "keys alone": UsedCase(given="k"),
+    "keys alone, full": UsedCase({"causal": False}, LONG, "k"),
+    "full": UsedCase({"causal": False}, LONG),
+    "out of range": UsedCase({}, OUT_OF_RANGE),
+    "out of range, full and sinks": UsedCase({"causal": False, "sinks": True}, OUT_OF_RANGE),
+    "one row of one head": UsedCase({"heads": 1, "kv_heads": 1}, (((1, 1), (1, 1)),)),
+    "no row of one head": UsedCase({"heads": 1, "kv_heads": 1, "sinks": True}, (((1, 1), (0, 1)),)),
+}
 
 
 def used_failure(
-    fields: dict[str, Any], device: str, kernel: Kernel = KERNEL, configs: Sequence[Config] = TRITON.configs
+    case: UsedCase, device: str, kernel: Kernel = KERNEL, configs: Sequence[Config] = TRITON.configs
 ) -> str | None:
-    """Run packed sequences of which not all rows count: each is as if it ended there, and what is beyond is NaN."""
+    """Run a case: each sequence is as if it ended with the rows that count, and what is beyond is NaN.
+
+    Numbers out of range are taken for the nearest in it.
+    """
+    fields = case.fields
     shape = VarlenShape(**{**HALF.as_dict(), "max_seq_q": 64, "max_seq_kv": 64, "mean_seq_kv": 40, **fields})
-    rows, used = (torch.tensor(each) for each in zip(*USED, strict=True))
+    rows, said = (torch.tensor(each) for each in zip(*case.pairs, strict=True))
+    used = torch.minimum(said.clamp(min=0), rows)
+    for side in (side for side, name in enumerate("qk") if name not in case.given):
+        used[:, side] = rows[:, side]
     offsets = torch.nn.functional.pad(rows.cumsum(0), (0, 0, 1, 0)).int()
     generator = torch.Generator().manual_seed(4)
     dtype = getattr(torch, shape.dtype)
@@ -181,13 +218,21 @@ def used_failure(
             found, logarithms = dense_attention(*parts, **features, dtype=torch.float64)
             true[begin : ends[0]], lse[begin : ends[0]] = found[0], logarithms[0].T
             eager[begin : ends[0]] = dense_attention(*parts, **features, dtype=dtype)[0][0]
+    sinks = torch.randn(shape.heads, generator=generator).to(device) if shape.sinks else None
+    if sinks is not None:
+        share = torch.sigmoid(lse - sinks.double())[..., None]
+        true, eager, lse = true * share, (eager * share).to(dtype), torch.logaddexp(lse, sinks.double())
     for tensor, side in ((q, 0), (k, 1), (v, 1)):
         for (begin, end), count in zip(pairwise(offsets[:, side].tolist()), used[:, side].tolist(), strict=True):
             tensor[begin + count : end] = math.nan
     both = [offsets[:, side].contiguous().to(device) for side in (0, 1)]
-    numbers = {f"seqused_{each}": used[:, side].int().contiguous().to(device) for side, each in enumerate("qk")}
+    numbers = {
+        f"seqused_{each}": said[:, side].int().contiguous().to(device)
+        for side, each in enumerate("qk")
+        if each in case.given
+    }
     for config in configs:
-        out, logarithms = kernel.bind(config, shape)(q, k, v, *both, **numbers, return_lse=True)
+        out, logarithms = kernel.bind(config, shape)(q, k, v, *both, **numbers, sinks=sinks, return_lse=True)
         problem = compare(out, true, error_limit(true, eager, dtype)) or compare(logarithms, lse, 1e-5)
         if problem is not None:
             return f"{config}: {problem}"

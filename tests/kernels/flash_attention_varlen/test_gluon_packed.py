@@ -8,14 +8,14 @@ import torch
 
 from autotune.device import NVIDIA_H200
 from autotune.errors import UnsupportedCallError
-from autotune.kernels.flash_attention_varlen.gluon_hopper import KERNEL, kernel, launch
+from autotune.kernels.flash_attention_varlen.gluon_hopper import KERNEL, launch
 from autotune.kernels.flash_attention_varlen.gluon_hopper.launch import launch_packed
 from autotune.kernels.flash_attention_varlen.gluon_hopper.tile_table import COLUMNS, write_tiles
+from autotune.kernels.flash_attention_varlen.triton import kernel
 from autotune.kernels.flash_attention_varlen.triton.sequence_order import Tile
 from autotune.space import Config
 from tests.contract.compiling import compile_sample
 from tests.contract.simulating import SimulatedLaunch, simulated_launches
-from tests.kernels.flash_attention_varlen import padded
 from tests.kernels.flash_attention_varlen.numerics import (
     HALF,
     HOSTILE,
@@ -27,7 +27,7 @@ from tests.kernels.flash_attention_varlen.numerics import (
     neighbours_failure,
     strides_failure,
 )
-from tests.kernels.flash_attention_varlen.padded import used_failure
+from tests.kernels.flash_attention_varlen.padded import LONG, USED_CASES, UsedCase, used_failure
 
 Lengths = list[tuple[int, int]]
 PLAIN: Final = Config(
@@ -50,8 +50,6 @@ THREE: Final = Config({**PLAIN, "consumers": 3, "slots": 3, "BLOCK_K": 128, "ord
 PACKED: Final = Runner(KERNEL, (PLAIN, TURNS, ALONE))
 OTHERS: Final = Runner(KERNEL, (THREE, Config({**THREE, "results": "queries"})))
 
-# Of sequences longer than a tile: rows, and those that count.
-LONG_USED: Final = (((300, 200), (100, 150)), ((140, 30), (0, 30)), ((129, 129), (129, 65)))
 AROUND_TILES: Final = [(0, 0), (1, 1), (63, 65), (64, 64), (65, 63), (127, 129), (128, 128), (129, 127), (300, 300)]
 CASES: Final[dict[str, tuple[Lengths, dict[str, Any]]]] = {
     "none of either": ([(5, 0), (0, 9), (33, 40), (0, 0)], {}),
@@ -64,12 +62,15 @@ CASES: Final[dict[str, tuple[Lengths, dict[str, Any]]]] = {
     "two-sided window": ([(200, 260), (140, 33)], {"causal": False, "window": 65}),
     "softcap and sinks": ([(40, 170), (4, 0), (130, 130)], {"softcap": True, "sinks": True}),
     "odd heads": ([(21, 21), (70, 150)], {"heads": 5, "kv_heads": 1, "head_dim": 40, "head_dim_v": 24}),
+    "one row of one head": ([(1, 1)], {"heads": 1, "kv_heads": 1}),
+    "one row of one head without a key": ([(0, 0), (1, 0), (0, 1)], {"heads": 1, "kv_heads": 1}),
     "parts of columns": ([(70, 150), (3, 66)], {"head_dim": 96, "head_dim_v": 64, "causal": False}),
 }
+QUICK: Final = ("none of either", "one row of one head", "one row of one head without a key")
 by_case = pytest.mark.parametrize(
     ("lengths", "fields"),
     [
-        pytest.param(*case, id=name.replace(" ", "-"), marks=[] if name == "none of either" else [pytest.mark.slow])
+        pytest.param(*case, id=name.replace(" ", "-"), marks=[] if name in QUICK else [pytest.mark.slow])
         for name, case in CASES.items()
     ],
 )
@@ -107,14 +108,23 @@ def test_simulated_sequences_do_not_touch_each_other() -> None:
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("config", [PLAIN, pytest.param(TURNS, marks=pytest.mark.slow)], ids=["plain", "turns"])
 def test_simulated_sequences_end_where_their_rows_do(config: Config) -> None:
-    assert used_failure({}, "cpu", KERNEL, (config,)) is None
+    assert used_failure(UsedCase(), "cpu", KERNEL, (config,)) is None
 
 
 @pytest.mark.usefixtures("simulated")
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_simulated_tiles_without_a_row_that_counts_see_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(padded, "USED", LONG_USED)
-    assert used_failure({"window": 40}, "cpu", KERNEL, (PLAIN,)) is None
+def test_simulated_tiles_without_a_row_that_counts_see_no_key() -> None:
+    assert used_failure(UsedCase({"window": 40}, LONG), "cpu", KERNEL, (PLAIN,)) is None
+
+
+@pytest.mark.usefixtures("simulated")
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] if case.pairs == LONG else []) for name, case in USED_CASES.items()],
+)
+def test_simulated_rows_that_count_go_with_every_feature(name: str) -> None:
+    assert used_failure(USED_CASES[name], "cpu", KERNEL, (ALONE, TURNS)) is None
 
 
 @pytest.mark.slow
@@ -169,6 +179,11 @@ def tensors(**replaced: torch.Tensor) -> dict[str, Any]:
     return given | offsets | {"lse": None, "sinks": None} | replaced
 
 
+def rows_apart(stride: int) -> torch.Tensor:
+    """Return keys, or queries of fewer heads, whose rows lie so many elements apart, on the meta device."""
+    return torch.empty_strided((50, 2, 64), (stride, 64, 1), dtype=torch.float16, device="meta")
+
+
 FEATURES: Final[dict[str, Any]] = {"causal": False, "window": None, "softcap": None, "scale": 1.0}
 
 
@@ -179,9 +194,11 @@ FEATURES: Final[dict[str, Any]] = {"causal": False, "window": None, "softcap": N
         ({"v": torch.empty(50, 1, 64).half().expand(50, 2, 64)}, "v: its strides are .* positive multiples"),
         ({"out": torch.empty(40 * 256 + 1).half()[1:].view(40, 4, 64)}, "out: its address is 2 bytes past"),
         ({"q": torch.empty(2**30 + 1, 4, 64, dtype=torch.float16, device="meta")}, "1073741825 packed rows are more"),
+        ({"k": rows_apart(2**34)}, "k: its rows are 17179869184 elements apart, not fewer than 17179869184"),
+        ({"q": rows_apart(2**35), "k": rows_apart(2**34 - 8)}, "q: its rows are 34359738368 elements apart"),
         ({name: torch.empty(0, 2, 64).half() for name in ("k", "v")}, "k has no keys, which no tensor map describes"),
     ],
-    ids=["stride", "expanded", "address", "rows", "no-keys"],
+    ids=["stride", "expanded", "address", "rows", "apart", "further", "no-keys"],
 )
 def test_what_tma_cannot_copy_is_refused_by_name(replaced: dict[str, torch.Tensor], reason: str) -> None:
     with pytest.raises(UnsupportedCallError, match=f"^{reason}"):
@@ -225,11 +242,17 @@ def test_gpu_sequences_do_not_touch_each_other() -> None:
 
 
 @pytest.mark.gpu
-def test_gpu_sequences_end_where_their_rows_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_sequences_end_where_their_rows_do() -> None:
     require_hopper()
-    assert used_failure({}, "cuda", KERNEL, PACKED.configs) is None
-    monkeypatch.setattr(padded, "USED", LONG_USED)
-    assert used_failure({"window": 40}, "cuda", KERNEL, PACKED.configs) is None
+    assert used_failure(UsedCase(), "cuda", KERNEL, PACKED.configs) is None
+    assert used_failure(UsedCase({"window": 40}, LONG), "cuda", KERNEL, PACKED.configs) is None
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", USED_CASES)
+def test_gpu_rows_that_count_go_with_every_feature(name: str) -> None:
+    require_hopper()
+    assert used_failure(USED_CASES[name], "cuda", KERNEL, PACKED.configs) is None
 
 
 @pytest.mark.gpu

@@ -16,7 +16,9 @@ from tests.contract.planting import Mutant, load_copy
 from tests.kernels.flash_attention_varlen.numerics import CONFIG, ORDERS
 from tests.kernels.flash_attention_varlen.padded import (
     CASES,
+    USED_CASES,
     PaddedCase,
+    UsedCase,
     graph_failure,
     hostile_failure,
     padded_failure,
@@ -88,13 +90,25 @@ def test_gpu_pairs_of_features_and_padding(row: Row, half: str) -> None:
 @pytest.mark.slow
 @each_field
 def test_interpreted_sequences_end_where_their_rows_do(fields: dict[str, Any]) -> None:
-    assert interpret(used_failure, fields, "cpu") is None
+    assert interpret(used_failure, UsedCase(fields), "cpu") is None
 
 
 @pytest.mark.gpu
 @each_field
 def test_gpu_sequences_end_where_their_rows_do(fields: dict[str, Any]) -> None:
-    assert used_failure(fields, "cuda") is None
+    assert used_failure(UsedCase(fields), "cuda") is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", USED_CASES)
+def test_interpreted_rows_that_count_go_with_every_feature(name: str) -> None:
+    assert interpret(used_failure, USED_CASES[name], "cpu") is None
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", USED_CASES)
+def test_gpu_rows_that_count_go_with_every_feature(name: str) -> None:
+    assert used_failure(USED_CASES[name], "cuda") is None
 
 
 @pytest.mark.slow
@@ -133,7 +147,11 @@ MUTANTS: Final = (
 
 def mutant_failure(mutant: Mutant | None, gate: str, folder: Path, device: str) -> str | None:
     kernel = load_copy("flash_attention_varlen", "triton", mutant, folder)
-    return used_failure({}, device, kernel) if gate == "used" else padded_failure(CASES[gate], device, kernel=kernel)
+    return (
+        used_failure(UsedCase(), device, kernel)
+        if gate == "used"
+        else padded_failure(CASES[gate], device, kernel=kernel)
+    )
 
 
 @pytest.mark.slow
