@@ -49,11 +49,11 @@ _implementations: dict[tuple[str, str], str] = {
         "gluon_hopper",
     ): "autotune.search_spaces.flash_attention_varlen.gluon_hopper:IMPLEMENTATION",
     ("paged_decode", "triton"): "autotune.search_spaces.paged_decode.triton:IMPLEMENTATION",
-    ("paged_decode", "triton_latent"): "autotune.search_spaces.paged_decode.triton_latent:IMPLEMENTATION",
     (
         "paged_decode",
         "gluon_hopper_latent",
     ): "autotune.search_spaces.paged_decode.gluon_hopper_latent:IMPLEMENTATION",
+    ("paged_decode", "triton_latent"): "autotune.search_spaces.paged_decode.triton_latent:IMPLEMENTATION",
     ("paged_prefill", "triton"): "autotune.search_spaces.paged_prefill.triton:IMPLEMENTATION",
 }
 

@@ -162,13 +162,15 @@ def _measure(executor: Executor, recorder: Recorder, configs: Iterable[Config], 
     wanted = [config for config in configs if config not in recorder.screened]
     for config in wanted:
         executor.submit(recorder.candidate(config))
-    outcomes: list[Outcome] = []
+    waiting, outcomes = set(map(recorder.candidate, wanted)), list[Outcome]()
     try:
-        for _ in wanted:
+        while waiting:
             left = None if until is None else max(0.0, until - time.monotonic())
             if (outcome := executor.collect(left)) is None:
                 break
-            outcomes.append(outcome)
+            if outcome.candidate in waiting:  # not of another implementation, whose time was up before
+                waiting.remove(outcome.candidate)
+                outcomes.append(outcome)
     finally:
         if outcomes:
             recorder.keep_screened(*outcomes)

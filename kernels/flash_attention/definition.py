@@ -12,6 +12,7 @@ from autotune.kernels.flash_attention.checks import check_fit
 from autotune.kernels.flash_attention.operands import Operand, check_operands, check_picked
 from autotune.kernels.flash_attention.reference import attention_reference
 from autotune.kernels.flash_attention.scales import Scale, dequantize, is_quantized, output_dtype, quantize
+from autotune.kernels.product_precision import truncation_error
 from autotune.shape import AttentionShape
 
 SOFTCAP: Final = 20.0  # a typical cap, for inputs of shapes that have one (Gemma-2 uses 50, Grok-1 30)
@@ -102,8 +103,10 @@ class Attention:
         return out, torch.full((batch, heads, seq_q), float("nan"), dtype=torch.float32, device=device)
 
     def statistic_slack(self, inputs: Inputs) -> float:
-        """Return how far a score may be off that is summed by the matrix unit over e4m3, as the log-sum-exp then is."""
-        return score_error(inputs) if is_quantized(inputs.q) else 0.0
+        """Return how far a score may be off that is summed by the matrix unit, as the log-sum-exp then is."""
+        if is_quantized(inputs.q):
+            return score_error(inputs)
+        return truncation_error(inputs.q, inputs.k, inputs.scale)
 
     def reference(self, inputs: Inputs, *, dtype: torch.dtype | None = None) -> tuple[torch.Tensor, ...]:
         """Compute over what the tensors and their scales stand for.

@@ -7,6 +7,7 @@ import torch
 
 from autotune.kernels.paged_decode.inputs import Inputs, check_shapes, make_inputs
 from autotune.kernels.paged_decode.reference import paged_decode_reference
+from autotune.kernels.product_precision import truncation_error
 
 QUERY_STEPS: Final = 127 * 256 + 127  # of two int8 parts, up to the largest element of a query
 
@@ -27,8 +28,11 @@ class PagedDecode:
     def statistic_slack(self, inputs: Inputs) -> float:
         """Bound the error of the log-sum-exp by that of one score: half a step an element of a query, over int8 keys.
 
-        docs/paged-attention.md documents that precision; a log-sum-exp moves by at most what its scores do.
+        docs/paged-attention.md documents that precision; a log-sum-exp moves by at most what its scores do. Over keys
+        of 16 bits, as over latents, it is what a wide product loses.
         """
+        if inputs.k_cache.dtype == inputs.q.dtype:
+            return truncation_error(inputs.q, inputs.k_cache, inputs.scale)
         if inputs.k_scale is None or inputs.k_cache.dtype is not torch.int8:
             return 0.0
         half_step = inputs.q.double().abs().max() / (2 * QUERY_STEPS)

@@ -155,7 +155,7 @@ def test_unknown_names_and_shapes_that_none_supports_are_refused(tables: Tables)
         get_kernel(sample.shape(), device=H200, among=("gluon",))
     with pytest.raises(InvalidShapeError, match="head_dim=8 is not supported by flex"):
         get_kernel(sample.shape(head_dim=8), device=H200, among=("flex",))
-    of_decode = "triton, triton_latent, gluon_hopper_latent"
+    of_decode = "triton, gluon_hopper_latent, triton_latent"
     with pytest.raises(UnknownNameError, match=f"among='flex' is unknown; .* of paged_decode: {of_decode}$"):
         get_kernel(replace(PAGED), device=H200, among=("flex",))
 

@@ -12,6 +12,7 @@ from autotune import registry
 from autotune.errors import InvalidShapeError
 from autotune.shape import AttentionShape, PagedShape, Shape
 from autotune.space import Parameter, Space
+from autotune.varlen_shape import VarlenShape
 
 _numbers = itertools.count()
 
@@ -56,7 +57,15 @@ class SunkPagedShape(PagedShape):
     sink: str = "none"
 
 
-GROWN = {AttentionShape: SunkAttentionShape, PagedShape: SunkPagedShape}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SunkVarlenShape(VarlenShape):
+    """Attention over packed sequences with a field that joined later."""
+
+    ABSENT: ClassVar = {**VarlenShape.ABSENT, "sink": "none"}
+    sink: str = "none"
+
+
+GROWN = {AttentionShape: SunkAttentionShape, PagedShape: SunkPagedShape, VarlenShape: SunkVarlenShape}
 
 
 def without(shape_class: type[Shape], name: str, value: Any) -> type[Shape]:

@@ -22,7 +22,7 @@ from tests.table.growth import GROWN, change_shape, change_space, refusing, with
 
 COMPUTED: Final = {"portfolios", "compilations"}  # folders of files that hold no trials
 FILES: Final = sorted(name for name in read_checksums(RESULTS) if not COMPUTED & set(name.split("/")))
-OPERATIONS: Final = ("flash_attention", "paged_decode", "paged_prefill")
+OPERATIONS: Final = ("flash_attention", "flash_attention_varlen", "paged_decode", "paged_prefill")
 NEW: Final = Parameter("PERSISTENT", (0, 1), absent=0)
 
 
