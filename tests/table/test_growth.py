@@ -167,7 +167,7 @@ def test_a_field_goes_and_a_value_of_another_is_refused(name: str, monkeypatch: 
 def test_shipped_rows_of_another_space_are_listed_and_not_served(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert [shipped_outsiders(operation) for operation in OPERATIONS] == [[], [], []]
+    assert not any(map(shipped_outsiders, OPERATIONS))
     space = get_implementation("paged_prefill", "triton").space
     change_space(monkeypatch, "paged_prefill", "triton", (*space.parameters, replace(NEW, absent=None)))
     where = {outsider.where for outsider in shipped_outsiders("paged_prefill")}
