@@ -23,4 +23,4 @@ def truncation_error(q: torch.Tensor, k: torch.Tensor, scale: float) -> float:
     if q.dtype not in HALVES or columns <= USUAL_COLUMNS:
         return 0.0
     largest = [tensor.double().nan_to_num().norm(dim=-1).max().item() for tensor in (q, k)]  # no score is beyond
-    return UNITS * (columns / STEP) * 2.0**-BITS * largest[0] * largest[1] * scale
+    return float(UNITS * (columns / STEP) * 2.0**-BITS * largest[0] * largest[1] * scale)
