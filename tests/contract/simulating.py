@@ -22,7 +22,7 @@ from tests.kernels.gluon_simulator import Descriptor, HangError, Pointer, simula
 from tests.kernels.strided_descriptor import StridedDescriptor
 
 PROGRAMS: Final = 2  # so that each computes several tiles, and slots are used again
-HANG_SECONDS: Final = 10.0  # of a mutant; no wait of a right kernel takes a hundredth
+HANG_SECONDS: Final = 5.0  # of a mutant; no wait of a right kernel takes a hundredth
 SCHEDULES: Final = 8  # of a race: one order of its threads may be the right one, by luck
 
 

@@ -103,7 +103,7 @@ WIDE: Final[Factors] = {
     "dtype": ("float16", "float32"),
     "head_dims": ((512, 512), (320, 384), (512, 64), (128, 512)),
     "heads": ((6, 2), (5, 1)),
-    "lengths": ((7, 200), (130, 65), (150, 150)),
+    "lengths": ((7, 70), (70, 33), (66, 66)),
 }
 DATA: Final = OperationData(
     fields=FIELDS,

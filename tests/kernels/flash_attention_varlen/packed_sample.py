@@ -26,14 +26,10 @@ def shape_of(head_dim: int, **features: Any) -> VarlenShape:
 def samples() -> dict[str, tuple[VarlenShape, Config]]:
     """Name shapes and configs: the default of each, and one that differs from it."""
     shapes = {
-        "default 64": shape_of(64),
-        "default 128": shape_of(128),
         "default 128 causal": shape_of(128, causal=True, sinks=True),
         "default 128 window and softcap": shape_of(128, causal=True, window=512, softcap=True),
         "default 256": shape_of(256, causal=True),
-        "default 192 and 128": shape_of(192, head_dim_v=128),
         "default 192 and 128 causal": shape_of(192, head_dim_v=128, causal=True),
-        "default 96": shape_of(96),
         "one consumer": shape_of(64, max_seq_q=64, mean_seq_q=30, max_seq_kv=4096, causal=True),
     }
     found = {name: (shape, IMPLEMENTATION.space.default(shape, NVIDIA_H200)) for name, shape in shapes.items()}
