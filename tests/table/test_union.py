@@ -15,8 +15,8 @@ from autotune.table.pruning import compact_store
 from autotune.trial import Conditions, Resources, Stage, Status, Trial
 from tests.table import sample
 
-# Few values of each field, so that equal rows, twins that differ in one field, and ties are common. All there are: a row
-# is drawn as one number, in a tenth of the time that its fields take.
+# Few values of each field, so that equal rows, twins that differ in one field, and ties are common. All there are: to
+# draw a row as one number takes a tenth of the time that drawing its fields does.
 EVERY = [
     sample.trial(
         number,
