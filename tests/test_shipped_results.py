@@ -31,7 +31,7 @@ from autotune.trial import Status, Trial
 from tests import flex_sample
 
 RESULTS: Final = Path(__file__).resolve().parent.parent / "results"
-SHIPPED: Final = ("flash_attention", "paged_decode", "paged_prefill")
+SHIPPED: Final = ("flash_attention", "flash_attention_varlen", "paged_decode", "paged_prefill")
 DEVICE: Final = "NVIDIA H200"
 REGENERATE: Final = "python -m benchmarks.record winners"
 COMPARISONS: Final = sorted(RESULTS.glob("*/bench/*.parquet"))
