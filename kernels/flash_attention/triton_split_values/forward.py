@@ -83,8 +83,8 @@ class ScoreUnits(NamedTuple):
 
 
 class Mask(NamedTuple):
-    """What hides keys of a tile of queries: pointers to the operand's entries of its rows and the stride of keys, the
-    rows, their ends of keys, and how far a row's position lies behind its number."""
+    """The operands that hide keys of a tile of queries: pointers to the mask's entries of its rows and the stride of
+    keys, the rows, their ends of keys, and how far a row's position lies behind its number."""
 
     pointers: Any
     key_stride: Any

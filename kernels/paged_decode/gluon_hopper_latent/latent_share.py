@@ -13,8 +13,8 @@ KEYS = gl.constexpr(64)  # of a tile
 
 
 class Latents(NamedTuple):
-    """What a binary is compiled for: columns of a group's half of the values, and of what is beside them in a row of
-    the cache; tiles that are held at once; keys of one copy, which lie in one page, and of a page."""
+    """The constants of a binary: columns of a group's half of the values, and of what is beside them in a row of the
+    cache; tiles that are held at once; keys of one copy, which lie in one page, and of a page."""
 
     half: int
     beside: int

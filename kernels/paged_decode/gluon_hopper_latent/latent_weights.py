@@ -18,7 +18,7 @@ shift_of = gluon.jit(softmax.shift_of.fn)
 
 
 class Mailbox(NamedTuple):
-    """What one group tells the other: a number of each row, fp32 ``[64]``, and a barrier: it is there."""
+    """The numbers that one group hands to the other, one of each row, fp32 ``[64]``, and the barrier of their arrival."""
 
     numbers: Any
     ready: Any
