@@ -18,7 +18,7 @@ shift_of = gluon.jit(softmax.shift_of.fn)
 
 
 class Mailbox(NamedTuple):
-    """The numbers that one group hands to the other, one of each row, fp32 ``[64]``, and the barrier of their arrival."""
+    """The numbers that one group hands to the other, fp32 ``[64]``, one a row, and the barrier of their arrival."""
 
     numbers: Any
     ready: Any
