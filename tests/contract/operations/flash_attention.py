@@ -14,8 +14,8 @@ MASKS: Final = ((False, None), (True, None), (False, 9), (True, 40))  # causal, 
 # Of small problems, and those of the problems that they stand for.
 LENGTHS: Final = {
     (1, 90): (1, 32768),
-    (7, 200): (64, 32768),
-    **dict.fromkeys(((65, 130), (130, 65), (150, 150)), (4096, 4096)),
+    **dict.fromkeys(((7, 200), (7, 70)), (64, 32768)),
+    **dict.fromkeys(((65, 130), (130, 65), (150, 150), (70, 33), (66, 66)), (4096, 4096)),
 }
 
 
