@@ -11,6 +11,7 @@ from autotune.implementation import Implementation
 from autotune.likeness import likeness
 from autotune.shape import Shape
 from autotune.table import Assignment
+from autotune.timing import TIE
 from benchmarks.recorded_shapes import TOLERANCE, Member, RecordedShape
 
 
@@ -96,16 +97,18 @@ def _assign_class(implementation: Implementation[Any], recordings: Sequence[Reco
 def _beats_default(recordings: Sequence[RecordedShape], left_out: Sequence[float | None]) -> bool:
     """Return True if choices for shapes that were left out take less time than the default, in the mean.
 
-    A choice that was not timed there is taken to lose twice what the default loses, and ``TOLERANCE`` at least. One
-    that computed wrong results there, or broke the GPU, is worse than any default.
+    It has to be by more than races can tell apart: the default is one rule, which says something of all shapes. A
+    choice that was not timed there is taken to lose twice what the default loses, and ``TOLERANCE`` at least. One that
+    computed wrong results there, or broke the GPU, is worse than any default.
     """
     if math.inf in left_out:
         return False
-    gained = 0.0
-    for each, regret in zip(recordings, left_out, strict=True):
-        if (default := each.regret(None)) is not None:
-            gained += default - (max(TOLERANCE, 2 * default) if regret is None else regret)
-    return gained > 0.0
+    gained = [
+        default - (max(TOLERANCE, 2 * default) if regret is None else regret)
+        for each, regret in zip(recordings, left_out, strict=True)
+        if (default := each.regret(None)) is not None
+    ]
+    return sum(gained) > TIE * len(gained)
 
 
 def _assigned(
