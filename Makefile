@@ -14,7 +14,7 @@ PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.1
 	&& command -v $$name && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help install search test test-slow test-gpu lint docs dist clean
+.PHONY: help install search test test-slow test-gpu lint docs recorded dist clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,15 @@ lint: $(STAMP)  ## check style with ruff and types with mypy
 docs: $(DOCS_STAMP)  ## build the documentation into site/, where a warning is an error
 	@NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs build --quiet --strict
 	@echo "open site/index.html"
+
+# After new recordings below results/, or a changed default of a space: without them many tests say what is old.
+recorded: $(STAMP)  ## compute what follows from results/ anew: portfolios, binaries of other Tritons, pages, goldens
+	@$(RUN) benchmarks.portfolios >/dev/null
+	@$(RUN) benchmarks.toolchain_drift --prune >/dev/null
+	@$(RUN) benchmarks.documentation
+	@AUTOTUNE_GOLDEN=write $(RUN) pytest -q -n $(WORKERS) -m "not gpu" -k "golden or what_a_page_shows" tests
+	@$(RUN) benchmarks.expected_regret || true  # it fails below its targets, which are of the recordings
+	@git diff --stat
 
 # A stale build/ would put deleted modules into the wheel.
 dist: $(STAMP)  ## build the wheel into dist/

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.blocks import Block
-from tests.docs.running import is_shown, reader, transcript
+from tests.docs.running import is_shown, reader, renew, transcript
 
 PAGE = Path(__file__)
 
@@ -29,6 +29,26 @@ PAGE = Path(__file__)
 )
 def test_dots_and_seconds_stand_for_others(printed: str, shown: str, equal: bool) -> None:
     assert is_shown(printed, shown) is equal
+
+
+def test_lines_of_a_page_are_written_anew_by_their_first_word() -> None:
+    printed = "shape 5\nwhy    nearest\nwhy    far\nregret 1 %\n"
+    assert renew(printed, "...\nwhy    default\nregret 2 %\n") == "...\nwhy    nearest\nregret 1 %\n"
+    assert renew(printed, "why ... row\nnone 3\n") == "why ... row\nnone 3\n"
+
+
+def test_a_page_is_written_anew_only_where_that_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("$ echo regret 4\nregret 5\n")
+    block = Block(page, 1, "console", page.read_text())
+    monkeypatch.setattr("tests.docs.blocks.ROOT", tmp_path)
+    with reader(tmp_path / "reader") as here, pytest.raises(AssertionError, match="printed\nregret 4"):
+        here.read(block)
+    assert "regret 5" in page.read_text()
+    monkeypatch.setenv("AUTOTUNE_GOLDEN", "write")
+    with reader(tmp_path / "writer") as here:
+        here.read(block)
+    assert page.read_text() == "$ echo regret 4\nregret 4\n"
 
 
 def test_a_transcript_is_commands_with_what_they_print() -> None:

@@ -21,6 +21,7 @@ from triton.experimental.gluon import language as gl
 from triton.runtime.jit import JITFunction
 
 from autotune.kernels import gluon as ours
+from autotune.kernels.paged_decode.gluon_hopper_latent.latent_ring import wait_for_group
 from tests.kernels.simulated_numbers import (
     DTYPES,
     E4M3,
@@ -356,7 +357,6 @@ def _language(program: Program) -> SimpleNamespace:
         load=_load,
         store=_store,
         trans=lambda value: value.permute((1, 0)),
-        thread_barrier=lambda: None,
         SliceLayout=lambda *given: None,
         SwizzledSharedLayout=lambda *given: None,
         DotOperandLayout=lambda **given: None,
@@ -385,6 +385,7 @@ class _Rebuilt:
             id(ours.copy_out): program.copy_out,
             id(ours.wait_copies_out): program.wait_copies_out,
             id(ours.fence_async_shared): lambda: None,
+            id(wait_for_group): lambda: None,
             id(ours.product_layout): lambda width: None,
             id(ours.view_as): lambda tile, dtype, shape, layout: tile.view_as(shape),
             id(ours.pack_pairs): pack_pairs,

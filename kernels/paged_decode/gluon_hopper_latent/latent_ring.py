@@ -21,6 +21,8 @@ from autotune.kernels.paged_decode.gluon_hopper_latent.latent_share import KEYS,
 COLUMNS = gl.constexpr(64)  # of a block
 GROUPS = gl.constexpr(2)
 
+wait_for_group = getattr(gl, "thread_barrier", None) or gl.barrier  # of all four warps: Triton 3.6 has another name
+
 
 class LatentRing(NamedTuple):
     """Slots for tiles: ``halves [2 * slots, 64, half]``, ``beside [slots, 64, beside]``, ``weights [slots, 64, 64]``;
@@ -130,4 +132,4 @@ def clear_rows(ring, slot, HALF: gl.constexpr, count, LATENTS: gl.constexpr):
         found = block.load(LAYOUT)
         block.store(gl.where((rows < count)[:, None], found, gl.zeros_like(found)))
     fence_async_shared()
-    gl.thread_barrier()
+    wait_for_group()
