@@ -18,5 +18,5 @@ LONG = [row for row in ROWS if row.shape.causal and row.shape.window is None and
 def test_its_tiles_come_in_the_order_that_won(rows: list[Assignment]) -> None:
     regrets = sorted(row.default_regret for row in rows if row.default_regret is not None)
     assert len(regrets) >= 4
-    assert regrets[-2] < 0.04  # the worst is a single cell of an H100, where the order by multiprocessors was 0.008 behind
+    assert regrets[-2] < 0.04  # beside one cell of an H100, 0.09, in which the other order lost as much
     assert sum(regrets) / len(regrets) < 0.04
