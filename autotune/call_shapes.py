@@ -10,6 +10,8 @@ from autotune.rounding import power_of_two
 from autotune.shape import MAX_CONTEXT, AttentionShape, PagedShape, parse_layout
 from autotune.varlen_shape import VarlenShape
 
+# The caches below are typed: 1 equals True, and 4.0 equals 4, but only one of each is a valid option.
+
 if TYPE_CHECKING:
     import torch
 
@@ -103,8 +105,8 @@ def decode_shape(
 ) -> PagedShape:
     """Return the shape of a call of ``paged_decode``; ``options`` are its others."""
     sizes = (q.shape, k_cache.shape, v_cache.shape, page_table.shape)
-    features = (window, *_features(options), True)
-    return _decode_shape(sizes, q.dtype, k_cache.dtype, features, parse_layout(layout), _round_mean(mean_context))
+    masks = (window, _features(options))
+    return _decode_shape(sizes, q.dtype, k_cache.dtype, *masks, parse_layout(layout), _round_mean(mean_context))
 
 
 def prefill_shape(
@@ -125,9 +127,9 @@ def prefill_shape(
     mean_queries = max(1, -(-q.shape[0] // max(1, batch)))
     sizes = (batch, power_of_two(mean_queries), *q.shape[1:])
     pages = (*k_cache.shape[1:3], v_cache.shape[3], page_table.shape[1])
-    features = (window, *_features(options), options["causal"])
     dtypes = (_name(q.dtype), _name(k_cache.dtype))
-    return _paged_shape(sizes, pages, dtypes, features, parse_layout(layout), _round_mean(mean_context))
+    masks, features = (options["causal"], window), _features(options)
+    return _paged_shape(sizes, pages, dtypes, *masks, features, parse_layout(layout), _round_mean(mean_context))
 
 
 def check_paged_ranks(
@@ -146,7 +148,7 @@ def check_paged_ranks(
         )
 
 
-@lru_cache(maxsize=CACHED_PICKS)
+@lru_cache(maxsize=CACHED_PICKS, typed=True)
 def _dense_shape(
     q: tuple[int, ...],
     k: tuple[int, ...],
@@ -186,7 +188,7 @@ def _round_lengths(of: str, longest: int, rows: int, batch: int) -> tuple[int, i
     return bound, min(bound, max(1, (mean + unit - 1) // unit * unit))
 
 
-@lru_cache(maxsize=CACHED_PICKS)
+@lru_cache(maxsize=CACHED_PICKS, typed=True)
 def _varlen_shape(
     sizes: tuple[int, ...],
     heads: tuple[int, ...],
@@ -204,12 +206,13 @@ def _varlen_shape(
     return VarlenShape(**named, dtype=dtype, causal=causal, window=window)
 
 
-@lru_cache(maxsize=CACHED_PICKS)
+@lru_cache(maxsize=CACHED_PICKS, typed=True)
 def _decode_shape(
     sizes: tuple[Sequence[int], ...],
     dtype: "torch.dtype",
     kv_dtype: "torch.dtype",
-    features: tuple[int | bool | None, ...],
+    window: int | None,
+    features: tuple[bool, bool, bool],
     layout: str,
     mean_context: int | None,
 ) -> PagedShape:
@@ -218,7 +221,8 @@ def _decode_shape(
     check_paged_ranks(q, k_cache, v_cache, page_table, DECODE_QUERIES)
     queries = (q[0], 1, *q[1:]) if len(q) == 3 else tuple(q)
     pages = (*k_cache[1:3], v_cache[3], page_table[1])
-    return _paged_shape(queries, pages, (_name(dtype), _name(kv_dtype)), features, layout, mean_context)
+    dtypes = (_name(dtype), _name(kv_dtype))
+    return _paged_shape(queries, pages, dtypes, True, window, features, layout, mean_context)
 
 
 def _features(options: Mapping[str, Any]) -> tuple[bool, bool, bool]:
@@ -239,12 +243,14 @@ def _round_mean(mean_context: int | None) -> int | None:
     return ((mean_context + (1 << shift >> 1)) >> shift) << shift
 
 
-@lru_cache(maxsize=CACHED_PICKS)
+@lru_cache(maxsize=CACHED_PICKS, typed=True)
 def _paged_shape(
     q: tuple[int, ...],
     pages: tuple[int, ...],
     dtypes: tuple[str, str],
-    features: tuple[int | bool | None, ...],
+    causal: bool,
+    window: int | None,
+    features: tuple[bool, bool, bool],
     layout: str,
     mean_context: int | None,
 ) -> PagedShape:
@@ -254,5 +260,5 @@ def _paged_shape(
     sizes: dict[str, Any] = {"batch": q[0], "heads": q[2], "kv_heads": kv_heads, "seq_q": q[1], "page_size": page_size}
     sizes |= {"max_context": bound, "mean_context": bound if mean_context is None else min(mean_context, bound)}
     sizes |= {"head_dim": q[3], "head_dim_v": pages[2], "dtype": dtypes[0], "kv_dtype": dtypes[1], "layout": layout}
-    sizes |= zip(("window", "softcap", "sinks", "alibi", "causal"), features, strict=True)
-    return PagedShape(**sizes)
+    sizes |= zip(("softcap", "sinks", "alibi"), features, strict=True)
+    return PagedShape(**sizes, causal=causal, window=window)

@@ -4,8 +4,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
+import torch
 
 import autotune
+from autotune.call_shapes import decode_shape, dense_shape, prefill_shape, varlen_shape
 from autotune.errors import UsageError
 from tests import sample
 from tests.outside import row_scale
@@ -38,6 +40,39 @@ def test_a_value_that_is_no_name(call: str, value: object) -> None:
 def test_implementations_that_are_no_list() -> None:
     with pytest.raises(UsageError, match=r"implementations=1.5 is not allowed; expected names such as"):
         autotune.tune(SHAPE, implementations=1.5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("valid", "equal"), [({"causal": True}, {"causal": 1}), ({"window": 4}, {"window": 4.0})])
+def test_an_option_that_equals_a_valid_one_of_an_earlier_call(valid: dict[str, Any], equal: dict[str, Any]) -> None:
+    q = torch.zeros(1, 8, 2, 16)
+    offsets = torch.tensor([0, 8], dtype=torch.int32)
+    for call in (
+        lambda options: dense_shape(q, q, q, **{"causal": False, "window": None, "softcap": False, **options}),
+        lambda options: varlen_shape(
+            q[0],
+            q[0],
+            q[0],
+            offsets,
+            offsets,
+            (8, 8),
+            **{"causal": False, "window": None, **options},
+            features=(False, False),
+        ),
+    ):
+        call(valid)
+        with pytest.raises(UsageError, match="is not allowed"):
+            call(equal)
+
+
+def test_a_window_that_equals_a_valid_one_of_an_earlier_paged_call() -> None:
+    q, pages = torch.zeros(3, 2, 16), torch.zeros(4, 16, 2, 16)
+    table = torch.zeros(3, 1, dtype=torch.int32)
+    options: dict[str, Any] = {"softcap": None, "sinks": None, "alibi_slopes": None, "causal": True}
+    for shape_of in (decode_shape, prefill_shape):
+        shape_of(q, pages, pages, table, "NHD", 1, None, options)
+        for equal in (1.0, True):
+            with pytest.raises(UsageError, match=f"window={equal}"):
+                shape_of(q, pages, pages, table, "NHD", equal, None, options)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("pages", [2**31, 2**60, 2**70, 2**31 - 1])

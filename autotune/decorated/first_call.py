@@ -1,7 +1,6 @@
 """``mode="first_call"``: a search at the first launch of a key that has no row."""
 
 import tempfile
-import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -13,6 +12,7 @@ from autotune.decorated.call_arguments import Maker
 from autotune.decorated.key_shapes import KernelShape
 from autotune.decorated.recorded_call import Grid, hold, record
 from autotune.dispatch import TunedKernel
+from autotune.dispatch.process_lock import ProcessLock
 from autotune.errors import AutotuneError
 from autotune.operation import Operation
 from autotune.shape import Shape
@@ -27,7 +27,7 @@ class _Searched(NamedTuple):
     source: str
 
 
-_searching: Final = threading.Lock()
+_searching: Final = ProcessLock()
 _searched: Final[set[_Searched]] = set()
 
 

@@ -157,8 +157,14 @@ def _with_portfolio(
     if is_adrift:
         choices.sort(key=lambda each: each.portfolio is None)
     if found and (reason := _why_before(choices, found[0].provenance, rows)):
-        return [choices[0].serve(device, reason), *found]
+        return [_own_row(choices[0].implementation, found) or choices[0].serve(device, reason), *found]
     return [*found, *(choice.serve(device, why) for choice in choices)]
+
+
+def _own_row(implementation: Implementation[Any], found: "Iterable[Alternative]") -> Alternative | None:
+    """Return what is stored of an implementation for this very shape, which is nearer than any portfolio's choice."""
+    own = (each for each in found if each.candidate.implementation == implementation.name)
+    return next((each for each in own if each.provenance.rung == "exact"), None)
 
 
 def _fastest_first(choices: "Sequence[_Choice]") -> "list[_Choice]":
@@ -194,10 +200,9 @@ def _why_before(choices: "Sequence[_Choice]", row: Provenance, rows: "Iterable[S
 
 
 def _has_met(row: Trial, implementation: str, rows: "Iterable[Served]") -> bool:
-    """Return True if an implementation has a row of the very problem, which was then decided between the two."""
-    problem = (row.shape, row.device, row.policy)
+    """Return True if an implementation was in the race of a row, which was then decided between the two."""
     return any(
-        (each.trial.shape, each.trial.device, each.trial.policy) == problem
+        each.trial.race_id == row.race_id and each.trial.shape == row.shape and each.trial.device == row.device
         for each in rows
         if each.trial.implementation == implementation
     )

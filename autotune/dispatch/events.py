@@ -6,9 +6,7 @@ that a candidate declines. A call of a kernel that is picked and compiled notes 
 """
 
 import logging
-import os
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -18,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 from autotune.device import Device
+from autotune.dispatch.process_lock import ProcessLock
 from autotune.errors import SealedError, UsageError
 from autotune.shape import Shape
 from autotune.trial import Candidate
@@ -99,16 +98,7 @@ class _Counts:
 
 _counts: Final = _Counts()
 _is_ahead: Final = ContextVar("is_ahead", default=False)
-_lock = threading.Lock()
-
-
-def _renew_lock() -> None:
-    global _lock
-    _lock = threading.Lock()  # another thread of the parent may have held it when this process was forked
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_lock)
+_lock: Final = ProcessLock()
 
 
 def stats() -> Stats:

@@ -1,6 +1,5 @@
 """A served kernel: the candidate that is called, the ones behind it, and where each comes from."""
 
-import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,6 +8,7 @@ from typing import Any, Final, Literal
 from autotune.dispatch.declined_calls import DeclinedCalls
 from autotune.dispatch.events import begin_compile, note_decline, note_refusal, noting_first_call, watch_compiles
 from autotune.dispatch.evidence import NOTHING_RECORDED, Expectation
+from autotune.dispatch.process_lock import ProcessLock
 from autotune.errors import BaselineUnavailableError, UnsupportedCallError, is_toolchain_refusal
 from autotune.operation import ServedBaseline, ServedDefinition
 from autotune.registry import get_implementation, load_baselines, load_definition, load_kernel
@@ -19,7 +19,7 @@ from autotune.trial import Candidate, Trial
 Rung = Literal["exact", "nearest", "same model", "default", "pinned"]
 DefaultName = Literal["portfolio's default", "space's default"]
 
-_lock: Final = threading.Lock()
+_lock: Final = ProcessLock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,15 +98,32 @@ class TunedKernel:
         provenance: where the candidate comes from and why.
     """
 
-    __slots__ = ("_alternatives", "_calls", "_declined", "_picked", "_repeats", "operation", "picked_for", "shape")
+    __slots__ = (
+        "_alternatives",
+        "_calls",
+        "_declined",
+        "_has_row",
+        "_picked",
+        "_repeats",
+        "operation",
+        "picked_for",
+        "shape",
+    )
 
     def __init__(
-        self, operation: str, shape: Shape, alternatives: Sequence[Alternative], picked_for: Shape | None = None
+        self,
+        operation: str,
+        shape: Shape,
+        alternatives: Sequence[Alternative],
+        picked_for: Shape | None = None,
+        *,
+        has_row: bool = False,
     ) -> None:
         self.operation = operation
         self.shape = shape
         self.picked_for = picked_for or shape
         self._picked = self._alternatives = tuple(alternatives)  # of these the refused are dropped, of those none
+        self._has_row = has_row
         self._calls: dict[int, Callable[..., Any]] = {}  # by the identity of an alternative, in the least time
         self._declined: DeclinedCalls | None = None  # a call that no candidate declined pays nothing for it
         self._repeats = all(each.is_deterministic(operation) for each in self._alternatives)
@@ -132,8 +149,11 @@ class TunedKernel:
 
     @property
     def is_untuned(self) -> bool:
-        """Return True if a default is served and no stored row, of this shape or near it, may be."""
-        return all(each.provenance.rung == "default" for each in self._alternatives)
+        """Return True if a default is served and no stored row, of this shape or near it, may be.
+
+        A row that a batch-invariant pick passes over counts: to tune the shape again would not change what is served.
+        """
+        return not self._has_row and all(each.provenance.rung == "default" for each in self._alternatives)
 
     @property
     def last_resort(self) -> Provenance:

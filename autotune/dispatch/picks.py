@@ -1,7 +1,6 @@
 """``get_kernel``: picks a kernel for a shape from the tables, once, and keeps the pick."""
 
 import os
-import threading
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping
@@ -33,6 +32,7 @@ from autotune.dispatch.pins import (
 )
 from autotune.dispatch.places import did_you_mean, find_device
 from autotune.dispatch.portfolio import choose, choose_all
+from autotune.dispatch.process_lock import ProcessLock
 from autotune.dispatch.table_reading import device_named, rows_of
 from autotune.errors import NoTunedKernelError, UsageError
 from autotune.implementation import Implementation
@@ -50,7 +50,7 @@ on_reload: Final[list[Callable[[], None]]] = []  # called after picks were forgo
 _generation = 0  # of the tables and the environment
 _era = 0  # of picks, which end with the tables, and where an implementation is registered that they could not know
 _picked: Final[set[str]] = set()  # operations that something was picked of
-_lock = threading.Lock()
+_lock: Final = ProcessLock()
 
 # Picks by the identity of the shape that they were asked for, in half the time that its hash and its equality take;
 # those of a GPU together. Each stands beside its shape: as long as it is here, no other object has that identity.
@@ -323,13 +323,14 @@ def _pick(
     )
     if known is None:
         warnings.warn(f"device={place!r}: {found[0].provenance.reason}", RuntimeWarning, stacklevel=4)
+    has_row = batch_invariant and any(each.provenance.rung != "default" for each in found)
     if batch_invariant:
         found = [first_invariant(found, operation.name, picked_for)]
     if pin is not None and pinned is not None:
         found = [serve_pin(pin, pinned, picked_for, device, found[0])]
         if batch_invariant:
             require_invariant(found[0], operation.name, picked_for, pin.origin)
-    kernel = TunedKernel(operation.name, shape, found, picked_for)
+    kernel = TunedKernel(operation.name, shape, found, picked_for, has_row=has_row)
     is_miss = kernel.is_untuned and isinstance(place, int) and not switches.is_disabled
     _note(kernel, device, is_miss)
     return kernel

@@ -112,6 +112,8 @@ def test_a_row_that_follows_the_batch_is_passed_over(tables: Tables) -> None:
     kernel = get_kernel(DECODE, device=H200, batch_invariant=True)
     assert kernel.config["schedule"] == "split"
     assert f"as for {here}: with triton schedule=flat" in kernel.provenance.reason
+    assert not kernel.is_untuned  # a search would find the same row
+    assert get_kernel(DECODE, device=H200, batch_invariant=True, on_miss="error") == kernel
     pins: list[dict[str, Any]] = [{"implementation": "triton"}, {"config": {"num_warps": 8}}]
     for pin in (*pins, {"config": {"NUM_SPLITS": 12}}):
         assert is_invariant(get_kernel(DECODE, device=H200, batch_invariant=True, **pin))

@@ -306,19 +306,22 @@ def test_the_seal_finds_hooks_that_were_set_after_ours(monkeypatch: pytest.Monke
 
 
 QUIET: Final = """
-import os, threading, warnings
-from autotune.dispatch import events
+import contextlib, os
+from autotune.decorated import first_call
+from autotune.dispatch import events, kernel, picks
 from autotune.trial import Candidate
 from autotune.space import Config
 
 ours = Candidate("triton", Config())
 events.note_refusal("flash_attention", ours, ours, ValueError())  # without a handler of the user's
-held = events._lock
-held.acquire()
-child = os.fork()
-if child == 0:
-    os._exit(events.stats().refusals)
-held.release()
+with contextlib.ExitStack() as held:
+    for lock in (events._lock, kernel._lock, picks._lock, first_call._searching):
+        held.enter_context(lock)
+    child = os.fork()
+    if child == 0:
+        picks.reload()
+        with kernel._lock, first_call._searching:
+            os._exit(events.stats().refusals)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 

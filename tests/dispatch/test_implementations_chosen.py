@@ -127,6 +127,20 @@ def test_a_row_of_both_decides_whatever_was_faster_elsewhere() -> None:
     assert [each.candidate.implementation for each in found[:2]] == ["triton", "gluon_hopper"]
 
 
+def test_a_row_of_one_that_raced_alone_gives_way_to_the_others_row_of_an_earlier_race() -> None:
+    """Tuning one implementation says nothing of the others: what both were in before still decides."""
+    alone = Served(sample.trial(LONG, race_id="race-alone"), "user")
+    config = Config({**GLUON.space.default(LONG, NVIDIA_H200), "section": 4})
+    theirs = Served(sample.trial(LONG, config, implementation=GLUON.name, timing=sample.timing(230.0)), "shipped")
+    rows = [sample.assignment(LONG, behind=0.4), of_gluon(LONG, 0.0)]
+    found = alternatives_for(LONG, NVIDIA_H200, [alone, theirs], [IMPLEMENTATION, GLUON], portfolio=rows)
+    assert (found[0].candidate.config, found[0].provenance.rung) == (config, "exact")
+    assert found[1].provenance.row == alone.trial
+    raced = [Served(replace(each.trial, race_id="race-both"), each.origin) for each in (alone, theirs)]
+    found = alternatives_for(LONG, NVIDIA_H200, raced, [IMPLEMENTATION, GLUON], portfolio=rows)
+    assert found[0].provenance.row == raced[0].trial
+
+
 def test_an_implementation_of_which_nothing_recorded_is_valid_is_not_passed_over() -> None:
     """Of few queries the recorded configs of the first one are invalid: nothing says that the other is faster."""
     asked = sample.shape(seq_q=16, seq_kv=8192)
