@@ -1,7 +1,7 @@
 """Write the figures and tables of the documentation from what ships: ``python -m benchmarks.documentation``; no GPU.
 
-Figures go to ``docs/images/``. A table of README.md or docs/results.md stands below a comment that names it, and is
-replaced. ``--report`` also opens a shipped sweep's report in Chromium and takes its picture.
+Figures go to ``docs/images/``. A table of README.md, docs/results.md or docs/toolchain-drift.md stands below a comment
+that names it, and is replaced. ``--report`` also opens a shipped sweep's report in Chromium and takes its picture.
 """
 
 import argparse
@@ -17,15 +17,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from autotune import sheets
 from autotune.lab.drawing.chart import HEIGHT, WIDTH, Axis, Chart, padded_axis
 from autotune.lab.drawing.figure_file import Dot, write_scatter
 from autotune.shape import AttentionShape, Shape
 from autotune.table import shipped_winners
 from autotune.trial import Trial, median_us
+from benchmarks.merge import RESULTS
+from benchmarks.toolchain_drift.book import SERIES, Book, winners_of
+from benchmarks.toolchain_drift.comparing import summary
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 IMAGES: Final = ROOT / "docs" / "images"
-PAGES: Final = (ROOT / "README.md", ROOT / "docs" / "results.md")
+PAGES: Final = (ROOT / "README.md", ROOT / "docs" / "results.md", ROOT / "docs" / "toolchain-drift.md")
 H200: Final = "nvidia_h200"
 H100: Final = "nvidia_h100_80gb_hbm3"
 PICTURED: Final = "triton_b4_h16_s4096_d128_causal_bfloat16"
@@ -142,6 +146,13 @@ def decode_table() -> str:
     return markdown(("sequences", "races", "of cuDNN, geometric mean", "least", "most"), rows)
 
 
+def drift_table() -> str:
+    """Return what each newer Triton changes of the shipped winners, by implementation and device."""
+    found = Book(RESULTS).all_of(winners_of(None, None, RESULTS))
+    text = sheets.markdown(summary(found, SERIES[1:]))
+    return text.replace("on NVIDIA H200", "on H200").replace("on NVIDIA H100 80GB HBM3", "on H100")
+
+
 def shape_field(shape: Shape, name: str) -> int:
     value = shape.as_dict()[name]
     assert isinstance(value, int)
@@ -164,6 +175,7 @@ def tables() -> dict[str, str]:
         "prefill-mean": mean,
         "h100": h100_table(),
         "decode": decode_table(),
+        "drift": drift_table(),
     }
 
 

@@ -28,11 +28,10 @@ from autotune.registry import operation_names
 from autotune.sheets import markdown, sheet_data
 from autotune.trial import Trial
 from benchmarks.merge import RESULTS
-from benchmarks.toolchain_drift.book import Book, winners_of
+from benchmarks.toolchain_drift.book import SERIES, Book, winners_of
 from benchmarks.toolchain_drift.comparing import side_by_side, summary, unlike_stored
 from benchmarks.toolchain_drift.tritons import UnavailableError, fetch
 
-SERIES: Final = ("3.6", "3.7", "3.8", "3.9")  # those that pyproject.toml allows
 TRITONS: Final = Path.home() / ".cache" / "autotune" / "tritons"
 
 
@@ -78,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         print("interrupted; what was compiled is recorded", file=sys.stderr)
     versions = given.triton or SERIES
-    found = [(trial, {series: book.find(trial, series) for series in SERIES}) for trial in winners]
+    found = book.all_of(winners)
     tables = (summary(found, versions), unlike_stored(found), side_by_side(found, versions))
     if given.json:
         print(json.dumps([sheet_data(sheet) for sheet in tables], indent=1))

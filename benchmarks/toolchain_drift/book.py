@@ -16,6 +16,7 @@ from autotune.table.schema import MAX_TEXT_LENGTH
 from autotune.trial import Outcome, Status, Trial
 from benchmarks.toolchain_drift.tritons import compile_with
 
+SERIES: Final = ("3.6", "3.7", "3.8", "3.9")  # those that pyproject.toml allows
 KEPT_SECONDS: Final = 30.0  # what an interrupted run may lose
 
 
@@ -90,6 +91,10 @@ class Book:
                 write_compilations(rows, results=self._results)
         self._new.clear()
         self._written = time.monotonic()
+
+    def all_of(self, winners: Iterable[Trial]) -> list[tuple[Trial, dict[str, Compilation | None]]]:
+        """Return winners, each with its compilation by every series of Triton; None where it is not recorded."""
+        return [(trial, {series: self.find(trial, series) for series in SERIES}) for trial in winners]
 
     def prune(self, winners: Iterable[Trial]) -> None:
         """Forget what is of no winner any more: a row that was replaced, or an older source."""
