@@ -17,6 +17,7 @@ from autotune.table import shipped_compilations, write_shipped
 from autotune.trial import Outcome, Resources, Status, Trial
 from benchmarks.merge import RESULTS
 from benchmarks.toolchain_drift import __main__ as command
+from benchmarks.toolchain_drift.book import SERIES
 from benchmarks.toolchain_drift import book, tritons
 from benchmarks.toolchain_drift.tritons import UnavailableError, compile_with, fetch
 from tests import sample
@@ -81,7 +82,7 @@ def test_every_winner_of_todays_source_is_compiled_once_by_each(
     fake: FakeTritons, results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run(results)
-    assert fake.asked == [(series, length) for series in command.SERIES for length in LENGTHS]
+    assert fake.asked == [(series, length) for series in SERIES for length in LENGTHS]
     printed = capsys.readouterr().out
     assert "| flash_attention/triton on NVIDIA H200 | 3.9 | 3 | 1 | 1 | 0 | 0 | 0 | 0 | 0 |" in printed
     assert "**168 / 364 / 91 / 98,304** | 1 |" in printed
