@@ -17,8 +17,8 @@ from autotune.table import shipped_compilations, write_shipped
 from autotune.trial import Outcome, Resources, Status, Trial
 from benchmarks.merge import RESULTS
 from benchmarks.toolchain_drift import __main__ as command
-from benchmarks.toolchain_drift.book import SERIES
 from benchmarks.toolchain_drift import book, tritons
+from benchmarks.toolchain_drift.book import SERIES
 from benchmarks.toolchain_drift.tritons import UnavailableError, compile_with, fetch
 from tests import sample
 
