@@ -213,6 +213,21 @@ def test_merged_results_are_attention_over_all_keys(parts: int) -> None:
         torch.testing.assert_close(lse, expected_lse, rtol=0, atol=1e-13)
 
 
+@pytest.mark.parametrize("queries", [4, 6])
+def test_logarithms_laid_out_as_attention_returns_them_are_merged(queries: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(2, n, 4, 8, generator=generator).double() for n in (queries, 12, 12))
+    scores = torch.einsum("bqhd,bkhd->bhqk", q, k)
+    pieces = [
+        (torch.einsum("bhqk,bkhd->bqhd", scores[..., keys].softmax(-1), v[:, keys]), scores[..., keys].logsumexp(-1))
+        for keys in (slice(0, 12), slice(0, 5), slice(5, 12))
+    ]
+    (expected, expected_lse), *parts = pieces
+    merged, lse = merge_attention(*zip(*parts, strict=True), lse_layout="BHS")
+    torch.testing.assert_close(merged, expected, rtol=0, atol=1e-13)
+    torch.testing.assert_close(lse, expected_lse, rtol=0, atol=1e-13)
+
+
 def test_empty_parts_count_for_nothing() -> None:
     out = torch.tensor([[[1.0, 2.0], [math.nan, math.nan]], [[math.nan, math.nan]] * 2]).half()
     lse = torch.tensor([[3.0, -math.inf], [-math.inf, -math.inf]])
@@ -239,6 +254,10 @@ def test_parts_of_other_sizes_are_refused() -> None:
     ):
         with pytest.raises(InputMismatchError, match=message):
             merge_attention(*given)
+    with pytest.raises(InputMismatchError, match=r"lses \(2, 3, 4\); expected \[n, \.\.\., S, H, D\] and .*'BHS'"):
+        merge_attention(torch.zeros(2, 3, 4, 8), torch.zeros(2, 3, 4), lse_layout="BHS")
+    with pytest.raises(UnknownNameError, match="lse_layout='bhs' is not allowed; expected 'BSH' or 'BHS'"):
+        merge_attention(out[None], lse[None], lse_layout="bhs")  # type: ignore[arg-type]
 
 
 def test_without_torch_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
