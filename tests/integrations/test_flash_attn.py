@@ -95,6 +95,43 @@ def test_a_cache_that_cannot_be_cut_is_refused() -> None:
         flash_attn.flash_attn_with_kvcache(torch.zeros(3, 1, 4, 16), cache, cache)
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, r"k_cache is \(2, 32, 2, 16\); expected 3 rows at least, one for each sequence of q, or cache_batch_idx"),
+        (
+            {"cache_batch_idx": torch.tensor([0, 1])},
+            r"cache_batch_idx is \(2,\) of torch.int64; expected \[3\] of torch.int32",
+        ),
+        ({"cache_batch_idx": torch.zeros(3)}, r"cache_batch_idx is \(3,\) of torch.float32; expected \[3\]"),
+        ({"cache_seqlens": 33}, r"cache_seqlens=33 is not allowed; expected 0 to 32, the 32 keys of a sequence"),
+        ({"cache_seqlens": -1}, r"cache_seqlens=-1 is not allowed; expected 0 to 32"),
+        ({"cache_seqlens": True}, r"cache_seqlens=True is not allowed; expected 0 to 32"),
+        (
+            {"cache_seqlens": 31, "new": 2},
+            r"cache_seqlens=31 is not allowed; expected 0 to 30, .* less 2 new",
+        ),
+        ({"new": 2}, r"cache_seqlens=None beside new keys; expected the keys of each sequence"),
+        ({"cache_seqlens": torch.ones(2).int()}, r"cache_seqlens is \(2,\) of torch.int32; expected \[3\] of"),
+        (
+            {"cache_seqlens": torch.ones(3).long()},
+            r"cache_seqlens is \(3,\) of torch.int64; expected \[3\] of torch.int32",
+        ),
+        ({"cache_seqlens": 33, "block_table": torch.zeros(3, 1).int()}, r"cache_seqlens=33 .* expected 0 to 32"),
+        ({"cache_seqlens": 3, "k": torch.zeros(2, 1, 2, 16)}, r"k is \(2, 1, 2, 16\); expected \[3, S_new, H_kv, D\]"),
+        ({"v_cache": torch.zeros(4, 16, 2, 16)}, r"v_cache is \(4, 16, 2, 16\); expected \[2, 32\], as k_cache has"),
+    ],
+)
+def test_what_leads_outside_a_cache_is_refused_by_name(given: dict[str, Any], message: str) -> None:
+    given = {"k_cache": torch.zeros(2, 32, 2, 16), "v_cache": torch.zeros(2, 32, 2, 16)} | given
+    if new := given.pop("new", 0):
+        given |= {"k": torch.zeros(3, new, 2, 16)}
+    if "k" in given:
+        given |= {"v": given["k"]}
+    with pytest.raises(UsageError, match=message):
+        flash_attn.flash_attn_with_kvcache(torch.zeros(3, 1, 4, 16), **given)
+
+
 # As its documentation lists them (v2.8.3), so that calls by place mean the same.
 NAMES: Final = {
     "flash_attn_func": "q k v dropout_p softmax_scale causal window_size softcap alibi_slopes "
