@@ -150,7 +150,8 @@ def flash_attn_with_kvcache(
     Args:
         k_cache, v_cache: ``[B_cache, S, H_kv, D]``, without ``cache_batch_idx`` of ``B`` rows at least, or ``[pages,
             page_size, H_kv, D]`` with a ``block_table``.
-        k, v: ``[B, S_new, H_kv, D]``, which are written behind the first ``cache_seqlens`` keys of each sequence.
+        k, v: ``[B, S_new, H_kv, D]``, which are written behind the first ``cache_seqlens`` keys of each sequence. Those
+            that do not fit into the cache are left out, and the queries are the last positions of what it holds.
         cache_seqlens: int32 ``[B]``, or one for all: keys of each sequence in the cache, new ones, for which there is
             room, not counted; without new ones all of a contiguous cache's by default.
         cache_batch_idx: int32 ``[B]``: the row of a contiguous cache that is each sequence's; its own place by default.

@@ -74,11 +74,13 @@ def lengths_of(
 
 
 def slots_of(pages: CachePages, lengths: torch.Tensor, count: int) -> torch.Tensor:
-    """Return the slots of so many new tokens of each sequence, behind those that it has."""
+    """Return the slots of so many new tokens of each sequence, behind those that it has; negative, which ``append_kv``
+    skips, for those that do not fit into its pages."""
     page_size = pages.k_cache.shape[1]
     places = lengths[:, None].long() + torch.arange(count, device=lengths.device)
-    numbers = pages.table.long().gather(1, places // page_size)
-    return (numbers * page_size + places % page_size).flatten()
+    table = torch.nn.functional.pad(pages.table, (1, 1), value=-1)  # no page before the first, nor behind the last
+    columns = (places // page_size + 1).clamp(0, table.shape[1] - 1)
+    return (table.gather(1, columns).long() * page_size + places % page_size).flatten()
 
 
 def _rows(cache_batch_idx: torch.Tensor | None, k_cache: torch.Tensor, batch: int) -> torch.Tensor:

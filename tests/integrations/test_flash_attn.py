@@ -62,6 +62,11 @@ def test_rows_of_a_cache_are_chosen() -> None:
     assert interpret(flash_attn_cases.cache_failure, 1, 1, paged=False, rows=[3, 0, 2], causal=True) is None
 
 
+@pytest.mark.parametrize("paged", [False, True])
+def test_new_keys_that_do_not_fit_are_left_out(paged: bool) -> None:
+    assert interpret(flash_attn_cases.full_cache_failure, paged) is None
+
+
 def call(name: str, **given: Any) -> Any:
     q, cache = torch.zeros(1, 4, 4, 16), torch.zeros(1, 32, 2, 16)
     if name == "flash_attn_varlen_func":
