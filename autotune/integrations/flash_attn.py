@@ -149,7 +149,8 @@ def flash_attn_with_kvcache(
 
     Args:
         k_cache, v_cache: ``[B_cache, S, H_kv, D]``, without ``cache_batch_idx`` of ``B`` rows at least, or ``[pages,
-            page_size, H_kv, D]`` with a ``block_table``.
+            page_size, H_kv, D]`` with a ``block_table``. Let ``S`` be a multiple of 16, better of 256: rows are cut
+            into pages, of one token where a length is prime and above 1024; a warning says once that pages are small.
         k, v: ``[B, S_new, H_kv, D]``, which are written behind the first ``cache_seqlens`` keys of each sequence. Those
             that do not fit into the cache are left out, and the queries are the last positions of what it holds.
         cache_seqlens: int32 ``[B]``, or one for all: keys of each sequence in the cache, new ones, for which there is

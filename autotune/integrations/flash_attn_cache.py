@@ -2,6 +2,8 @@
 
 What the host knows of them is checked, and nothing on the GPU is read."""
 
+import warnings
+from functools import cache
 from typing import Final, NamedTuple
 
 import torch
@@ -10,6 +12,7 @@ from autotune.errors import InputMismatchError, UsageError
 
 PAGES: Final = (256, 128, 64, 32, 16)  # tokens, that a row of a contiguous cache is cut into
 MAX_PAGE: Final = 1024
+SMALL_PAGE: Final = 16  # kernels load tiles of keys, and smaller pages apart
 
 
 class CachePages(NamedTuple):
@@ -39,8 +42,7 @@ def pages_of(
         raise InputMismatchError(f"v_cache is {tuple(v_cache.shape)}; {expected}")
     rows = _rows(cache_batch_idx, k_cache, batch)
     length = k_cache.shape[1]
-    page_size = next((each for each in PAGES if length % each == 0), 0)
-    page_size = page_size or max(each for each in range(1, MAX_PAGE + 1) if length % each == 0)
+    page_size = _page_size(length)
     count = length // page_size
     k_pages, v_pages = (_cut(name, each, page_size) for name, each in (("k_cache", k_cache), ("v_cache", v_cache)))
     table = rows[:, None] * count + torch.arange(count, device=k_cache.device)
@@ -95,6 +97,22 @@ def _rows(cache_batch_idx: torch.Tensor | None, k_cache: torch.Tensor, batch: in
         given = f"{tuple(cache_batch_idx.shape)} of {cache_batch_idx.dtype}"
         raise InputMismatchError(f"cache_batch_idx is {given}; expected [{batch}] of torch.int32, as the batch of q")
     return cache_batch_idx.long()
+
+
+@cache  # it warns once of a length
+def _page_size(length: int) -> int:
+    """Return how many tokens of a row of so many make a page."""
+    if (found := next((each for each in PAGES if length % each == 0), None)) is not None:
+        return found
+    found = max(each for each in range(1, MAX_PAGE + 1) if length % each == 0)
+    if found < min(SMALL_PAGE, length):
+        warnings.warn(
+            f"k_cache has rows of {length} tokens, which are cut into pages of {found}, and that is slow; allocate "
+            f"{-(-length // SMALL_PAGE) * SMALL_PAGE}, a multiple of {SMALL_PAGE}",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+    return found
 
 
 def _cut(name: str, cache: torch.Tensor, page_size: int) -> torch.Tensor:

@@ -1,13 +1,14 @@
 """The functions of flash-attn's names compute what its documentation says, and refuse by name what they do not."""
 
 import inspect
+import warnings
 from typing import Any, Final
 
 import pytest
 import torch
 
 from autotune.errors import InputMismatchError, UsageError
-from autotune.integrations import flash_attn
+from autotune.integrations import flash_attn, flash_attn_cache
 from tests.contract.interpreting import interpret
 from tests.integrations import flash_attn_cases
 
@@ -135,6 +136,26 @@ def test_what_leads_outside_a_cache_is_refused_by_name(given: dict[str, Any], me
         given |= {"v": given["k"]}
     with pytest.raises(UsageError, match=message):
         flash_attn.flash_attn_with_kvcache(torch.zeros(3, 1, 4, 16), **given)
+
+
+@pytest.mark.parametrize(("length", "page_size", "advice"), [(2053, 1, 2064), (4106, 2, 4112)])
+def test_a_length_that_makes_small_pages_is_warned_of_once(length: int, page_size: int, advice: int) -> None:
+    flash_attn_cache._page_size.cache_clear()
+    cache = torch.zeros(1, length, 2, 8)
+    with pytest.warns(RuntimeWarning, match=rf"rows of {length} .* pages of {page_size}, .* allocate {advice}, a mul"):
+        pages = flash_attn_cache.pages_of(cache, cache, None, None, 1)
+    assert pages.k_cache.shape[1] == page_size
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        flash_attn_cache.pages_of(cache, cache, None, None, 1)
+
+
+@pytest.mark.parametrize(("length", "page_size"), [(4096, 256), (2064, 16), (8, 8), (1021, 1021), (2 * 617, 617)])
+def test_other_lengths_are_not_warned_of(length: int, page_size: int) -> None:
+    cache = torch.zeros(1, length, 2, 8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert flash_attn_cache.pages_of(cache, cache, None, None, 1).k_cache.shape[1] == page_size
 
 
 # As its documentation lists them (v2.8.3), so that calls by place mean the same.
