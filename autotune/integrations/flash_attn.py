@@ -190,8 +190,7 @@ def flash_attn_with_kvcache(
     if isinstance(found, torch.Tensor):
         return found.view(batch, queries, *found.shape[-2:])
     out, lse = found
-    heads = lse.shape[-1]
-    return out.view(batch, queries, heads, -1), lse.view(batch, queries, heads).transpose(1, 2)
+    return out.view(batch, queries, *out.shape[-2:]), lse.view(batch, queries, lse.shape[-1]).transpose(1, 2)
 
 
 def _longest(length: Any) -> Any:

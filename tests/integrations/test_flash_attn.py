@@ -158,6 +158,14 @@ def test_other_lengths_are_not_warned_of(length: int, page_size: int) -> None:
         assert flash_attn_cache.pages_of(cache, cache, None, None, 1).k_cache.shape[1] == page_size
 
 
+@pytest.mark.parametrize("queries", [1, 12])
+def test_no_sequences_over_a_cache_have_empty_results(queries: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("triton.knobs.runtime.interpret", True)  # nothing is launched
+    q, cache = torch.zeros(0, queries, 4, 16), torch.zeros(0, 32, 2, 16)
+    out, lse = flash_attn.flash_attn_with_kvcache(q, cache, cache, causal=True, return_softmax_lse=True)
+    assert (out.shape, lse.shape) == ((0, queries, 4, 16), (0, 4, queries))
+
+
 # As its documentation lists them (v2.8.3), so that calls by place mean the same.
 NAMES: Final = {
     "flash_attn_func": "q k v dropout_p softmax_scale causal window_size softcap alibi_slopes "
