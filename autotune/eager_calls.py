@@ -89,7 +89,7 @@ def attend(
             *(q, k, v, numbers, causal, window, softcap, scale, check, operands), return_lse=return_lse, out=out
         )
     if 0 in (q.shape[0], q.shape[1], k.shape[1]):
-        return _attend_nothing(q, k, v, sinks, scale=scale, softcap=softcap, return_lse=return_lse, out=out)
+        return _attend_nothing(q, k, v, causal, window, softcap, scale, sinks, return_lse=return_lse, out=out)
     if operands:
         return _attend_with(operands, q, k, v, causal, window, softcap, scale, return_lse=return_lse, out=out)
     shape = dense_shape(q, k, v, causal, window, softcap is not None)
@@ -149,7 +149,7 @@ def _attend_padded(
         check_padding(numbers, q.shape[0], {"q": q})
         if check:
             check_counts(numbers, *([each.shape[1]] * each.shape[0] for each in (q, k)))
-        return _attend_nothing(q, k, v, sinks, scale=scale, softcap=softcap, return_lse=return_lse, out=out)
+        return _attend_nothing(q, k, v, causal, window, softcap, scale, sinks, return_lse=return_lse, out=out)
     shape = padded_shape(q, k, v, causal, window, (softcap is not None, sinks is not None), numbers)
     kernel = pick_for_device(shape, gpu_of(q), "flash_attention_varlen")
     options: dict[str, Any] = dict(zip(PACKED, numbers.values(), strict=True))
@@ -163,10 +163,12 @@ def _attend_nothing(
     q: "torch.Tensor",
     k: "torch.Tensor",
     v: "torch.Tensor",
+    causal: bool,
+    window: int | None,
+    softcap: float | None,
+    scale: float | None,
     sinks: "torch.Tensor | None",
     *,
-    scale: float | None,
-    softcap: float | None,
     return_lse: bool,
     out: "torch.Tensor | None",
 ) -> Any:
@@ -178,6 +180,14 @@ def _attend_nothing(
     if k.shape[:3] != v.shape[:3] or q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3]:
         sizes = f"q {tuple(q.shape)}, k {tuple(k.shape)} and v {tuple(v.shape)}"
         raise InputMismatchError(f"{sizes} do not fit each other")
+    if not q.dtype == k.dtype == v.dtype:
+        raise InputMismatchError(f"q, k and v are of {q.dtype}, {k.dtype} and {v.dtype}; expected one dtype")
+    # Heads, widths and types are those that a kernel takes: one sequence, query and key at least make a shape.
+    some_q, some_k, some_v = (
+        each.new_empty((max(1, each.shape[0]), max(1, each.shape[1]), *each.shape[2:]), device="meta")
+        for each in (q, k, v)
+    )
+    dense_shape(some_q, some_k, some_v, causal, window, softcap is not None)
     check_call(q, k, v, scale=scale, softcap=softcap)
     out_sizes = (*q.shape[:3], v.shape[3])
     if out is None:
@@ -250,6 +260,10 @@ def decode(
     """Compute ``autotune.paged_decode``."""
     options: dict[str, Any] = {"sinks": sinks, "alibi_slopes": alibi_slopes, "k_scale": k_scale, "v_scale": v_scale}
     options |= {"scale": scale, "softcap": softcap, "check": check, "return_lse": return_lse}
+    if 0 in q.shape[:1]:
+        tensors = {"q": q, "k_cache": k_cache, "v_cache": v_cache, "page_table": page_table, "seq_lens": seq_lens}
+        shape = decode_shape(_first_of(q), k_cache, v_cache, page_table, layout, window, mean_context, options)
+        return _attend_no_sequences("paged_decode", shape, tensors, options, out)
     shape = decode_shape(q, k_cache, v_cache, page_table, layout, window, mean_context, options)
     kernel = pick_for_device(shape, gpu_of(q), "paged_decode")
     if out is not None:
@@ -283,11 +297,29 @@ def prefill(
     options: dict[str, Any] = {"sinks": sinks, "alibi_slopes": alibi_slopes, "scale": scale, "softcap": softcap}
     options |= {"check": check, "return_lse": return_lse}
     told = options | {"causal": causal}
+    if 0 in page_table.shape[:1]:
+        tensors = {"q": q, "k_cache": k_cache, "v_cache": v_cache, "page_table": page_table, "seq_lens": seq_lens}
+        tensors |= {"cu_seqlens_q": cu_seqlens_q}
+        shape = prefill_shape(q, k_cache, v_cache, _first_of(page_table), layout, window, mean_context, told)
+        options |= {"k_scale": k_scale, "v_scale": v_scale}
+        return _attend_no_sequences("paged_prefill", shape, tensors, options, out)
     shape = prefill_shape(q, k_cache, v_cache, page_table, layout, window, mean_context, told)
     kernel = pick_for_device(shape, gpu_of(q), "paged_prefill")
     given = {"k_scale": k_scale, "v_scale": v_scale, "out": out}  # which another's implementation need not know
     options |= {name: each for name, each in given.items() if each is not None}
     return kernel(q, k_cache, v_cache, page_table, seq_lens, cu_seqlens_q, **options)
+
+
+def _first_of(batch: "torch.Tensor") -> "torch.Tensor":
+    """Return what stands for one sequence of a batch of none; no memory is behind it."""
+    return batch.new_empty((1, *batch.shape[1:]), device="meta")
+
+
+def _attend_no_sequences(operation: str, *call: Any) -> Any:
+    require_packages("triton")
+    from autotune.empty_batches import attend_no_sequences  # loads triton
+
+    return attend_no_sequences(operation, *call)
 
 
 def append(

@@ -2,16 +2,18 @@
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Final, Literal, TypedDict, Unpack, overload
 
 from autotune.eager_calls import attend, is_traced
-from autotune.errors import InputMismatchError
+from autotune.errors import InputMismatchError, UnknownNameError
 from autotune.references import missing_package
 
 if TYPE_CHECKING:
     import torch
 
     Result = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
+
+LSE_LAYOUTS: Final = ("BSH", "BHS")
 
 
 class DenseOptions(TypedDict, total=False):
@@ -89,7 +91,8 @@ def attention(
         window: see only keys closer than this many positions, one's own included.
         softcap: bound scaled scores by ``softcap * tanh(score / softcap)``.
         scale: what scores are multiplied by; ``D ** -0.5`` by default.
-        return_lse: also return the natural log-sum-exp of the scores, sinks included, fp32 ``[B, H, S_q]``.
+        return_lse: also return the natural log-sum-exp of the scores, sinks included, fp32 ``[B, H, S_q]``: heads
+            before queries, which ``merge_attention`` takes with ``lse_layout="BHS"``.
         attn_mask: ``[B or 1, H or 1, S_q or 1, S_kv]`` of any strides, beside ``causal`` and ``window``. A boolean one
             is True where a key may be seen. Another, of the dtype of ``q`` or fp32, is added to the scaled, and capped,
             scores: a bias, such as T5's, in which -inf, or what is below -2e38, hides a key. Not for a padded batch: it
@@ -164,6 +167,7 @@ def merge_attention(
     outs: "torch.Tensor | Sequence[torch.Tensor]",
     lses: "torch.Tensor | Sequence[torch.Tensor]",
     *,
+    lse_layout: Literal["BSH", "BHS"] = "BSH",
     out: "torch.Tensor | None" = None,
 ) -> "tuple[torch.Tensor, torch.Tensor]":
     """Merge attention over disjoint sets of keys into attention over their union: a shared prefix and its suffixes.
@@ -171,18 +175,27 @@ def merge_attention(
     Args:
         outs: ``[n, ..., D]`` stacked or as a sequence: the output over each set.
         lses: ``[n, ...]``: the natural logarithm of each softmax's denominator. A sink belongs into one of them only.
+        lse_layout: ``"BSH"``: ``lses`` has the sizes of ``outs`` without the last, as ``paged_decode``,
+            ``paged_prefill`` and ``attention_varlen`` return them. ``"BHS"``: its last two sizes are the other way
+            round, heads before queries, as ``attention`` returns it: ``[n, B, H, S]`` beside ``[n, B, S, H, D]``. Where
+            there are as many heads as queries, no size tells the two apart.
         out: write the output here, ``[..., D]`` of the dtype of ``outs``.
 
     Returns:
-        The output ``[..., D]`` in the dtype of ``outs``, computed in fp32 at least, and its ``lse [...]``. A query that
-        saw no key in any set gets 0 and -inf.
+        The output ``[..., D]`` in the dtype of ``outs``, computed in fp32 at least, and its ``lse``, laid out as
+        ``lses`` without the first size. A query that saw no key in any set gets 0 and -inf.
 
     Raises:
         InputMismatchError: as many outputs as logarithms, one at least, of the same sizes, were expected.
+        UnknownNameError: ``lse_layout`` is another.
 
     Example:
-        >>> out, lse = autotune.merge_attention([prefix_out, suffix_out], [prefix_lse, suffix_lse])
+        >>> out, lse = autotune.merge_attention([prefix_out, suffix_out], [prefix_lse, suffix_lse])  # decode, prefill
+        >>> out, lse = autotune.merge_attention(outs, lses, lse_layout="BHS")  # those of autotune.attention
     """
+    if lse_layout not in LSE_LAYOUTS:
+        allowed = " or ".join(map(repr, LSE_LAYOUTS))
+        raise UnknownNameError(f"lse_layout={lse_layout!r} is not allowed; expected {allowed}")
     try:
         import torch
     except ImportError:
@@ -190,18 +203,25 @@ def merge_attention(
     from autotune.kernels.tensors import check_out
 
     outs, lses = _stack("outs", outs), _stack("lses", lses)
-    if outs.shape[:-1] != lses.shape or outs.ndim < 2:
-        raise InputMismatchError(
-            f"outs is {tuple(outs.shape)} and lses {tuple(lses.shape)}; expected [n, ..., D] and [n, ...]"
-        )
+    heads_first = lse_layout == "BHS"
+    by_rows = lses.transpose(-1, -2) if heads_first and lses.ndim > 2 else lses
+    if outs.shape[:-1] != by_rows.shape or outs.ndim < (4 if heads_first else 2):
+        expected = "[n, ..., S, H, D] and [n, ..., H, S]" if heads_first else "[n, ..., D] and [n, ...]"
+        sizes = f"outs is {tuple(outs.shape)} and lses {tuple(lses.shape)}"
+        raise InputMismatchError(f"{sizes}; expected {expected} of lse_layout={lse_layout!r}")
     dtype = torch.promote_types(torch.promote_types(outs.dtype, lses.dtype), torch.float32)
-    lse = lses.to(dtype).logsumexp(0)
-    weights = (lses.to(dtype) - lse.masked_fill(lse == -math.inf, 0.0)).exp()[..., None]
-    merged = (weights * outs.to(dtype)).masked_fill(weights == 0.0, 0.0).sum(0)
+    merged, lse = _merge(outs.to(dtype), by_rows.to(dtype))
+    lse = lse.transpose(-1, -2) if heads_first else lse
     if out is None:
         return merged.to(outs.dtype), lse
     check_out(out, tuple(merged.shape), {"outs": outs})
     return out.copy_(merged), lse
+
+
+def _merge(outs: "torch.Tensor", lses: "torch.Tensor") -> "tuple[torch.Tensor, torch.Tensor]":
+    lse = lses.logsumexp(0)
+    weights = (lses - lse.masked_fill(lse == -math.inf, 0.0)).exp()[..., None]
+    return (weights * outs).masked_fill(weights == 0.0, 0.0).sum(0), lse
 
 
 def _stack(name: str, parts: "torch.Tensor | Sequence[torch.Tensor]") -> "torch.Tensor":

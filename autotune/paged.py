@@ -118,7 +118,7 @@ def paged_decode(
 
     Returns:
         The output ``[B, H, D_v]`` or ``[B, S_q, H, D_v]`` in the dtype of ``q``; a query that sees no key gets 0, and
-        the logarithm -inf or its sink.
+        the logarithm -inf or its sink. Of no sequences (``B`` 0) it is empty, and no kernel is picked.
 
     Raises:
         InputMismatchError: tensors that do not fit each other.
@@ -226,7 +226,7 @@ def paged_prefill(
 
     Returns:
         The output ``[T, H, D_v]`` in the dtype of ``q``; a query that sees no key gets 0, and the logarithm -inf or its
-        sink.
+        sink. Of no sequences (``B`` 0) no kernel is picked.
 
     Raises:
         InputMismatchError: tensors that do not fit each other.

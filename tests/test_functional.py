@@ -171,6 +171,40 @@ def test_no_queries_or_no_keys_need_no_kernel(sizes: tuple[int, ...], monkeypatc
     assert isinstance(attention(q, k, v), torch.Tensor)
 
 
+@pytest.mark.parametrize("sizes", [(0, 8, 12), (2, 0, 12), (2, 8, 0)])
+@pytest.mark.parametrize(
+    ("heads", "options", "error", "message"),
+    [
+        ((4, 3, 16), {}, InvalidShapeError, "heads=4 is not a multiple of kv_heads=3"),
+        ((0, 0, 16), {}, InvalidShapeError, "heads=0 is not allowed"),
+        ((4, 2, 12), {}, InvalidShapeError, "head_dim=12 is not allowed"),
+        ((4, 2, 16), {"window": 0}, InvalidShapeError, "window=0 is not allowed"),
+        ((4, 2, 16), {"causal": 1}, InvalidShapeError, "causal=1 is not allowed"),
+        ((4, 2, 16), {"dtype": torch.float64}, UnknownNameError, "dtype='float64'"),
+    ],
+)
+def test_no_queries_or_no_keys_are_refused_as_others_are(
+    sizes: tuple[int, ...],
+    heads: tuple[int, ...],
+    options: dict[str, Any],
+    error: type[Exception],
+    message: str,
+) -> None:
+    dtype = options.get("dtype", torch.float16)
+    with pytest.raises(error, match=message):
+        attention(
+            *tensors((*sizes, *heads), dtype), **{name: each for name, each in options.items() if name != "dtype"}
+        )
+
+
+def test_no_queries_of_another_dtype_are_refused() -> None:
+    q, k, v = tensors((2, 0, 12, 4, 2, 16))
+    with pytest.raises(
+        InputMismatchError, match=r"are of torch.float16, torch.float32 and torch.float16; expected one"
+    ):
+        attention(q, k.float(), v)
+
+
 def change(index: int, edit: Callable[[torch.Tensor], torch.Tensor]) -> tuple[torch.Tensor, ...]:
     """The small tensors with one of them edited."""
     return tuple(edit(tensor) if place == index else tensor for place, tensor in enumerate(SMALL))

@@ -35,7 +35,7 @@ FLOORS: Final = (
     ("correctness timing roofline allocations",),
     ("executor",),
     ("search", "dispatch"),
-    ("tuning", "call_shapes eager_calls torch_ops functional varlen paged paged_cache", "warming"),
+    ("tuning", "call_shapes empty_batches eager_calls torch_ops functional varlen paged paged_cache", "warming"),
     ("decorated",),
     ("integrations",),
     ("console",),
@@ -52,6 +52,7 @@ NOT_FOR: Final = {
 KNOWS_OURS: Final = {
     "autotune.functional": "merge_attention, which is no operation that is tuned: its tensors' checks",
     "autotune.eager_calls": "calls without keys, and append_kv, which writes a cache and is no operation that is tuned",
+    "autotune.empty_batches": "paged calls of no sequences, checked as kernels check theirs",
     "autotune.torch_ops": "the ops of our functions: their tensors' checks",
     "autotune.warming": "append_kv, compiled ahead beside paged attention",
     "autotune.paged_cache": "the cache of a user, laid out as the kernels read it",

@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 import torch
 
-from autotune import append_kv, attention, dispatch, merge_attention, paged_decode, paged_prefill, platforms
+from autotune import (
+    append_kv,
+    attention,
+    dispatch,
+    eager_calls,
+    merge_attention,
+    paged_decode,
+    paged_prefill,
+    platforms,
+)
 from autotune.errors import InputMismatchError, InvalidShapeError, MissingDependencyError, UnknownNameError
 from autotune.shape import PagedShape
 from tests import sample
@@ -197,6 +206,83 @@ def test_what_does_not_fit_is_refused(given: dict[str, Any], error: type[Excepti
         paged_decode(**given)
 
 
+NO_SEQUENCES: dict[str, torch.Tensor] = {
+    "q": torch.zeros(0, 8, 64).half(),
+    "page_table": torch.zeros(0, 10, dtype=torch.int32),
+    "seq_lens": torch.zeros(0, dtype=torch.int32),
+}
+NO_OFFSETS = torch.zeros(1, dtype=torch.int32)
+
+
+def of_nothing(operation: Callable[..., Any], **replaced: Any) -> Any:
+    offsets = {} if operation is paged_decode else {"cu_seqlens_q": NO_OFFSETS}
+    return operation(**tensors() | NO_SEQUENCES | offsets | replaced)
+
+
+@OPERATIONS
+def test_no_sequences_need_no_kernel(operation: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("triton.knobs.runtime.interpret", True)  # nothing is launched
+    monkeypatch.setattr(eager_calls, "pick_for_device", None)
+    out, lse = of_nothing(operation, return_lse=True, sinks=torch.zeros(8), check=True)
+    assert (out.shape, out.dtype) == ((0, 8, 32), torch.float16)
+    assert (lse.shape, lse.dtype) == ((0, 8), torch.float32)
+    buffer = torch.empty(0, 8, 32).half()
+    assert of_nothing(operation, out=buffer) is buffer
+    on_meta = {name: each.to("meta") for name, each in (tensors() | NO_SEQUENCES).items()}
+    offsets = {} if operation is paged_decode else {"cu_seqlens_q": NO_OFFSETS.to("meta")}
+    assert operation(**on_meta, **offsets).shape == (0, 8, 32)
+    if operation is paged_decode:
+        assert of_nothing(operation, q=torch.zeros(0, 4, 8, 64).half()).shape == (0, 4, 8, 32)
+    else:  # what lies past the last offset is left as it is
+        behind = torch.ones(5, 8, 32).half()
+        assert of_nothing(operation, q=torch.zeros(5, 8, 64).half(), out=behind) is behind
+        assert behind.all()
+
+
+@OPERATIONS
+@pytest.mark.parametrize(
+    ("replaced", "error", "message"),
+    [
+        ({"q": torch.zeros(0, 7, 64).half()}, InvalidShapeError, "heads=7 is not a multiple of kv_heads=2"),
+        ({"q": torch.zeros(0, 8, 12).half()}, InvalidShapeError, "head_dim=12 is not allowed"),
+        ({"q": torch.zeros(0, 8, 32).half()}, InputMismatchError, r"k_cache is .* takes \(any, 16, 2, 32\) float16"),
+        ({"q": torch.zeros(0, 64).half()}, InputMismatchError, "have 2, 4, 4 and 2 dimensions"),
+        ({"v_cache": torch.zeros(40, 16, 2, 32)}, InputMismatchError, "v_cache is .* float32"),
+        (
+            {"seq_lens": torch.zeros(1, dtype=torch.int32)},
+            InputMismatchError,
+            r"seq_lens is \(1,\) int32; .* \(0\) int32",
+        ),
+        ({"seq_lens": torch.zeros(0)}, InputMismatchError, r"seq_lens is \(0,\) float32; .* \(0\) int32"),
+        ({"window": 0}, InvalidShapeError, "window=0 is not allowed"),
+        ({"scale": -1.0}, InputMismatchError, "scale=-1.0 is not allowed"),
+        ({"sinks": torch.zeros(7)}, InputMismatchError, r"sinks is \(7,\) float32"),
+        (
+            {"out": torch.empty(0, 8, 64).half()},
+            InputMismatchError,
+            r"out is \(0, 8, 64\) float16; expected \(0, 8, 32\)",
+        ),
+        ({"layout": "NDH"}, InvalidShapeError, "layout='NDH' is not allowed"),
+    ],
+)
+def test_no_sequences_are_refused_as_others_are(
+    operation: Callable[..., Any],
+    replaced: dict[str, Any],
+    error: type[Exception],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("triton.knobs.runtime.interpret", True)
+    with pytest.raises(error, match=message):
+        of_nothing(operation, **replaced)
+
+
+def test_queries_of_no_sequence_beside_pages_of_some_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("triton.knobs.runtime.interpret", True)
+    with pytest.raises(InputMismatchError, match=r"page_table is \(3, 10\) int32; this kernel takes \(0, any\) int32"):
+        paged_decode(**tensors(q=NO_SEQUENCES["q"]))
+
+
 def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return dense_decode(q, k, v, scale=0.3)
 
@@ -211,6 +297,21 @@ def test_merged_results_are_attention_over_all_keys(parts: int) -> None:
     for merged, lse in (merge_attention(outs, lses), merge_attention(torch.stack(outs), torch.stack(lses))):
         torch.testing.assert_close(merged, expected, rtol=0, atol=1e-13)
         torch.testing.assert_close(lse, expected_lse, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("queries", [4, 6])
+def test_logarithms_laid_out_as_attention_returns_them_are_merged(queries: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(2, n, 4, 8, generator=generator).double() for n in (queries, 12, 12))
+    scores = torch.einsum("bqhd,bkhd->bhqk", q, k)
+    pieces = [
+        (torch.einsum("bhqk,bkhd->bqhd", scores[..., keys].softmax(-1), v[:, keys]), scores[..., keys].logsumexp(-1))
+        for keys in (slice(0, 12), slice(0, 5), slice(5, 12))
+    ]
+    (expected, expected_lse), *parts = pieces
+    merged, lse = merge_attention(*zip(*parts, strict=True), lse_layout="BHS")
+    torch.testing.assert_close(merged, expected, rtol=0, atol=1e-13)
+    torch.testing.assert_close(lse, expected_lse, rtol=0, atol=1e-13)
 
 
 def test_empty_parts_count_for_nothing() -> None:
@@ -239,6 +340,10 @@ def test_parts_of_other_sizes_are_refused() -> None:
     ):
         with pytest.raises(InputMismatchError, match=message):
             merge_attention(*given)
+    with pytest.raises(InputMismatchError, match=r"lses \(2, 3, 4\); expected \[n, \.\.\., S, H, D\] and .*'BHS'"):
+        merge_attention(torch.zeros(2, 3, 4, 8), torch.zeros(2, 3, 4), lse_layout="BHS")
+    with pytest.raises(UnknownNameError, match="lse_layout='bhs' is not allowed; expected 'BSH' or 'BHS'"):
+        merge_attention(out[None], lse[None], lse_layout="bhs")  # type: ignore[arg-type]
 
 
 def test_without_torch_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,24 +18,17 @@ import torch
 
 from autotune.errors import InputMismatchError, UsageError
 from autotune.functional import attention
+from autotune.integrations.flash_attn_cache import lengths_of, pages_of, slots_of
 from autotune.paged import append_kv, paged_decode, paged_prefill
 from autotune.varlen import attention_varlen
 
 ALL_KEYS: Final = -1  # of one side of a window
 DECODED: Final = 8  # queries of a sequence that ``paged_decode`` takes
-PAGES: Final = (256, 128, 64, 32, 16)  # tokens, that a row of a contiguous cache is cut into
-MAX_PAGE: Final = 1024
 
 
 class _Mask(NamedTuple):
     causal: bool
     window: int | None
-
-
-class _Pages(NamedTuple):
-    k_cache: torch.Tensor
-    v_cache: torch.Tensor
-    table: torch.Tensor
 
 
 def flash_attn_func(
@@ -155,10 +148,13 @@ def flash_attn_with_kvcache(
     Nothing on the GPU is read by the host: a CUDA graph may hold the call.
 
     Args:
-        k_cache, v_cache: ``[B_cache, S, H_kv, D]``, or ``[pages, page_size, H_kv, D]`` with a ``block_table``.
-        k, v: ``[B, S_new, H_kv, D]``, which are written behind the first ``cache_seqlens`` keys of each sequence.
-        cache_seqlens: int32 ``[B]``, or one for all: keys of each sequence in the cache, new ones not counted; all of a
-            contiguous cache's by default.
+        k_cache, v_cache: ``[B_cache, S, H_kv, D]``, without ``cache_batch_idx`` of ``B`` rows at least, or ``[pages,
+            page_size, H_kv, D]`` with a ``block_table``. Let ``S`` be a multiple of 16, better of 256: rows are cut
+            into pages, of one token where a length is prime and above 1024; a warning says once that pages are small.
+        k, v: ``[B, S_new, H_kv, D]``, which are written behind the first ``cache_seqlens`` keys of each sequence. Those
+            that do not fit into the cache are left out, and the queries are the last positions of what it holds.
+        cache_seqlens: int32 ``[B]``, or one for all: keys of each sequence in the cache, new ones, for which there is
+            room, not counted; without new ones all of a contiguous cache's by default.
         cache_batch_idx: int32 ``[B]``: the row of a contiguous cache that is each sequence's; its own place by default.
         block_table: int32 ``[B, max_pages]``.
         window_size: keys that a query sees before and after its own, -1 for all: equally many, or none after.
@@ -175,13 +171,14 @@ def flash_attn_with_kvcache(
     _refuse(rotary_cos=rotary_cos, rotary_sin=rotary_sin, cache_leftpad=cache_leftpad)
     batch, queries = q.shape[:2]
     mask = _mask(causal, window_size, queries)
-    pages = _pages(k_cache, v_cache, block_table, cache_batch_idx, batch)
-    lengths = _lengths(cache_seqlens, k_cache, block_table, batch)
+    new = _new_tokens(k, v, batch)
+    if block_table is not None:
+        _refuse(cache_batch_idx=cache_batch_idx)
+    lengths = lengths_of(cache_seqlens, k_cache, block_table, batch, new)
+    pages = pages_of(k_cache, v_cache, block_table, cache_batch_idx, batch)
     if k is not None and v is not None:
-        append_kv(k.flatten(0, 1), v.flatten(0, 1), pages.k_cache, pages.v_cache, _slots(pages, lengths, k.shape[1]))
-        lengths = lengths + k.shape[1]
-    elif k is not None or v is not None:
-        raise UsageError(f"{'v' if v is None else 'k'}=None beside new {'keys' if v is None else 'values'}; give both")
+        append_kv(k.flatten(0, 1), v.flatten(0, 1), pages.k_cache, pages.v_cache, slots_of(pages, lengths, new))
+        lengths = lengths + new
     options: dict[str, Any] = {"scale": softmax_scale, "softcap": softcap or None, "sinks": s_aux}
     options |= {"alibi_slopes": alibi_slopes, "window": mask.window}
     if mask.causal and queries <= DECODED:
@@ -193,14 +190,26 @@ def flash_attn_with_kvcache(
     if isinstance(found, torch.Tensor):
         return found.view(batch, queries, *found.shape[-2:])
     out, lse = found
-    heads = lse.shape[-1]
-    return out.view(batch, queries, heads, -1), lse.view(batch, queries, heads).transpose(1, 2)
+    return out.view(batch, queries, *out.shape[-2:]), lse.view(batch, queries, lse.shape[-1]).transpose(1, 2)
 
 
 def _longest(length: Any) -> Any:
     """Return a length as a number where it is a tensor of one integer; ``attention_varlen`` refuses others by name."""
     is_number = isinstance(length, torch.Tensor) and length.numel() == 1 and not length.dtype.is_floating_point
     return int(length) if is_number else length
+
+
+def _new_tokens(k: torch.Tensor | None, v: torch.Tensor | None, batch: int) -> int:
+    """Return how many new tokens each sequence has."""
+    if k is None and v is None:
+        return 0
+    if k is None or v is None:
+        raise UsageError(f"{'v' if v is None else 'k'}=None beside new {'keys' if v is None else 'values'}; give both")
+    for name, given in (("k", k), ("v", v)):
+        if given.ndim != 4 or tuple(given.shape[:2]) != (batch, k.shape[1]):
+            expected = f"expected [{batch}, S_new, H_kv, D], as many as the batch of q and as k"
+            raise InputMismatchError(f"{name} is {tuple(given.shape)}; {expected}")
+    return k.shape[1]
 
 
 def _refuse(**given: object) -> None:
@@ -219,54 +228,3 @@ def _mask(causal: bool, window_size: tuple[int, int], queries: int = 2) -> _Mask
     if before != after:
         raise UsageError(f"window_size={window_size!r} is not computed; expected as many keys after a query as before")
     return _Mask(False, None if before == ALL_KEYS else before + 1)
-
-
-def _pages(
-    k_cache: torch.Tensor,
-    v_cache: torch.Tensor,
-    block_table: torch.Tensor | None,
-    cache_batch_idx: torch.Tensor | None,
-    batch: int,
-) -> _Pages:
-    """Return a cache as pages; the rows of a contiguous one are cut, without a copy."""
-    if block_table is not None:
-        _refuse(cache_batch_idx=cache_batch_idx)
-        return _Pages(k_cache, v_cache, block_table)
-    length, device = k_cache.shape[1], k_cache.device
-    page_size = next((each for each in PAGES if length % each == 0), 0)
-    page_size = page_size or max(each for each in range(1, MAX_PAGE + 1) if length % each == 0)
-    count = length // page_size
-    k_pages, v_pages = (_cut(name, each, page_size) for name, each in (("k_cache", k_cache), ("v_cache", v_cache)))
-    rows = torch.arange(batch, device=device) if cache_batch_idx is None else cache_batch_idx.long()
-    table = rows[:, None] * count + torch.arange(count, device=device)
-    return _Pages(k_pages, v_pages, table.to(torch.int32))
-
-
-def _cut(name: str, cache: torch.Tensor, page_size: int) -> torch.Tensor:
-    try:
-        return cache.view(-1, page_size, *cache.shape[2:])
-    except RuntimeError:
-        expected = "expected rows one after another, as a contiguous cache has them, or a block_table"
-        raise InputMismatchError(
-            f"{name} has strides {cache.stride()} for sizes {tuple(cache.shape)}; {expected}"
-        ) from None
-
-
-def _lengths(
-    given: torch.Tensor | int | None, k_cache: torch.Tensor, block_table: torch.Tensor | None, batch: int
-) -> torch.Tensor:
-    if isinstance(given, torch.Tensor):
-        return given
-    if given is None:
-        if block_table is not None:
-            raise UsageError("cache_seqlens=None beside a block_table; expected the keys of each sequence")
-        given = k_cache.shape[1]
-    return torch.full((batch,), given, dtype=torch.int32, device=k_cache.device)
-
-
-def _slots(pages: _Pages, lengths: torch.Tensor, count: int) -> torch.Tensor:
-    """Return the slots of so many new tokens of each sequence, behind those that it has."""
-    page_size = pages.k_cache.shape[1]
-    places = lengths[:, None].long() + torch.arange(count, device=lengths.device)
-    numbers = pages.table.long().gather(1, places // page_size)
-    return (numbers * page_size + places % page_size).flatten()

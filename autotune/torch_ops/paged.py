@@ -62,7 +62,7 @@ def _fake(name: str, shape_of: Callable[..., PagedShape], queries: Mapping[int, 
         check_paged_ranks(q.shape, k_cache.shape, v_cache.shape, page_table.shape, queries)
         sizes = (*q.shape[:-1], v_cache.shape[3])
         tensors = {"q": q, "k_cache": k_cache, "v_cache": v_cache, "page_table": page_table}
-        if is_known(tensors | options):
+        if is_known(tensors | options) and 0 not in (q.shape[0], page_table.shape[0]):
             named = {name: options[name] for name in ("layout", "window", "mean_context")}
             shape = shape_of(*tensors.values(), **named, options=options)
             if (problem := get_operation(name).unsupported(shape)) is not None:

@@ -5,18 +5,52 @@ import os
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
+from types import UnionType
+from typing import Final
 
 from autotune.errors import UsageError
+from autotune.executor.head_start import HeadStart
+from autotune.executor.settings import Settings
+from autotune.search import Observer
+from autotune.table import Store
+
+KINDS: Final[dict[str, tuple[type, str]]] = {
+    "settings": (Settings, "Settings, such as autotune.executor.settings.Settings(jobs=4)"),
+    "store": (Store, "a Store, such as autotune.table.Store(pathlib.Path('tables'))"),
+    "observer": (Observer, "an Observer, such as autotune.tuning.Observer()"),
+    "ship_to": (Path, "a Path, such as pathlib.Path('results')"),
+    "begun": (HeadStart, "a HeadStart, such as autotune.executor.head_start.HeadStart()"),
+}
 
 
 def check_numbers(budget: float | None, trials: int | None, seed: int) -> None:
-    """Validate the numbers among the arguments of ``tune``."""
-    if budget is not None and not (isinstance(budget, int | float) and 0 < budget < math.inf):
+    """Validate the numbers among the arguments of ``tune``; True is none."""
+    if budget is not None and not (_is_number(budget, int | float) and 0 < budget < math.inf):
         raise UsageError(f"budget={budget!r} is not allowed; expected more than 0 seconds, or None for no limit")
-    if trials is not None and not (isinstance(trials, int) and trials >= 1):
+    if trials is not None and not (_is_number(trials, int) and trials >= 1):
         raise UsageError(f"trials={trials!r} is not allowed; expected an integer from 1, or None for no limit")
-    if not (isinstance(seed, int) and 0 <= seed < 2**32):
+    if not (_is_number(seed, int) and 0 <= seed < 2**32):
         raise UsageError(f"seed={seed!r} is not allowed; expected an integer from 0 to {2**32 - 1}")
+
+
+def check_kinds(**given: object) -> None:
+    """Validate by their types those of these arguments of ``tune`` that are objects; None is allowed for each."""
+    for name, value in given.items():
+        kind, allowed = KINDS[name]
+        if value is not None and not isinstance(value, kind):
+            given_kind = type(value).__name__
+            raise UsageError(f"{name}={value!r} is of type {given_kind}; expected {allowed}, or None for the default")
+
+
+def check_flags(**given: object) -> None:
+    """Validate switches: a text such as "no" would count as True."""
+    for name, value in given.items():
+        if type(value) is not bool:
+            raise UsageError(f"{name}={value!r} is not allowed; expected True or False")
+
+
+def _is_number(value: object, kind: type | UnionType) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
 
 
 def read_names(implementations: object) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ from autotune.shape import Shape
 from autotune.table import Store, home, table_schema
 from autotune.trial import PriorPick
 from autotune.tuning.beginnings import find_heuristics, find_neighbours, find_served
-from autotune.tuning.refusals import check_numbers, read_names, why_unwritable
+from autotune.tuning.refusals import check_flags, check_kinds, check_numbers, read_names, why_unwritable
 from autotune.tuning.side_by_side import SideBySide
 from autotune.tuning.tuned import TunedShape, Tuning
 from autotune.tuning.workloads import Answer, find_answers, take_turns
@@ -111,7 +111,10 @@ def tune(
         >>> shape = AttentionShape(batch=16, heads=16, seq_q=1024, head_dim=128, causal=True)
         >>> print(autotune.tune(shape, budget=10))
     """
-    begun, called = begun or HeadStart(), time.monotonic()
+    called = time.monotonic()
+    check_kinds(settings=settings, store=store, observer=observer, ship_to=ship_to, begun=begun)
+    check_flags(must_measure=must_measure, must_replay=must_replay, race_served=race_served)
+    begun = begun or HeadStart()
     if sampler not in SAMPLERS:
         raise UnknownNameError(f"sampler={sampler!r} is unknown; allowed: {', '.join(SAMPLERS)}")
     check_numbers(budget, trials, seed)
@@ -124,9 +127,6 @@ def tune(
     target_device = None if target is None else platforms.target_device(target)  # refused before anything is searched
     workloads = read_workloads(shapes, operation)
     names = read_names(implementations)
-    if not isinstance(store, Store | None):
-        expected = "expected a Store, such as autotune.table.Store(pathlib.Path('tables')), or None for yours"
-        raise UsageError(f"store={store!r} is of type {type(store).__name__}; {expected}")
     store = store or Store(home())
     if (problem := why_unwritable(store.root)) is not None:
         raise UsageError(f"store={str(store.root)!r} cannot be written: {problem}; name another folder")

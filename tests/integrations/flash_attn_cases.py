@@ -166,3 +166,26 @@ def cache_failure(queries: int, new: int, *, paged: bool, rows: list[int] | None
         differs("out", out, torch.stack([each for each, _ in true])),
         differs("lse", lse, torch.stack([each for _, each in true])),
     )
+
+
+def full_cache_failure(paged: bool) -> str | None:
+    """Give two new keys to sequences whose caches have room for none, one and both."""
+    held, room, new = torch.tensor([32, 31, 20], dtype=torch.int32), 32, 2
+    rows = [drawn(3, room, KV_HEADS, DIM, seed=n) for n in (1, 2)]
+    fresh = [drawn(3, new, KV_HEADS, DIM, seed=n) for n in (3, 4)]
+    q, filled = drawn(3, 1, HEADS, DIM), [each.clone() for each in rows]
+    ends = [min(room, length + new) for length in held.tolist()]
+    for cache, source in zip(filled, fresh, strict=True):
+        for b, end in enumerate(ends):
+            cache[b, held[b] : end] = source[b, : end - int(held[b])]
+    given: dict[str, Any] = {}
+    if paged:
+        rows = [each.reshape(6, 16, KV_HEADS, DIM) for each in rows]
+        given = {"block_table": torch.arange(6, dtype=torch.int32).reshape(3, 2)}
+    given |= {"k": fresh[0], "v": fresh[1]}
+    out = flash_attn_with_kvcache(q, rows[0], rows[1], cache_seqlens=held, causal=True, **given)
+    true = [expected(q[b], filled[0][b, :end], filled[1][b, :end])[0] for b, end in enumerate(ends)]
+    return first(
+        *(differs("cache", cache.reshape(each.shape), each.double()) for cache, each in zip(rows, filled, strict=True)),
+        differs("out", out, torch.stack(true)),
+    )

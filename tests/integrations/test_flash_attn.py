@@ -1,13 +1,14 @@
 """The functions of flash-attn's names compute what its documentation says, and refuse by name what they do not."""
 
 import inspect
+import warnings
 from typing import Any, Final
 
 import pytest
 import torch
 
 from autotune.errors import InputMismatchError, UsageError
-from autotune.integrations import flash_attn
+from autotune.integrations import flash_attn, flash_attn_cache
 from tests.contract.interpreting import interpret
 from tests.integrations import flash_attn_cases
 
@@ -62,6 +63,11 @@ def test_rows_of_a_cache_are_chosen() -> None:
     assert interpret(flash_attn_cases.cache_failure, 1, 1, paged=False, rows=[3, 0, 2], causal=True) is None
 
 
+@pytest.mark.parametrize("paged", [False, True])
+def test_new_keys_that_do_not_fit_are_left_out(paged: bool) -> None:
+    assert interpret(flash_attn_cases.full_cache_failure, paged) is None
+
+
 def call(name: str, **given: Any) -> Any:
     q, cache = torch.zeros(1, 4, 4, 16), torch.zeros(1, 32, 2, 16)
     if name == "flash_attn_varlen_func":
@@ -93,6 +99,71 @@ def test_a_cache_that_cannot_be_cut_is_refused() -> None:
     cache = torch.zeros(3, 600, 2, 16)[:, :512]
     with pytest.raises(InputMismatchError, match=r"k_cache has strides .*or a block_table"):
         flash_attn.flash_attn_with_kvcache(torch.zeros(3, 1, 4, 16), cache, cache)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, r"k_cache is \(2, 32, 2, 16\); expected 3 rows at least, one for each sequence of q, or cache_batch_idx"),
+        (
+            {"cache_batch_idx": torch.tensor([0, 1])},
+            r"cache_batch_idx is \(2,\) of torch.int64; expected \[3\] of torch.int32",
+        ),
+        ({"cache_batch_idx": torch.zeros(3)}, r"cache_batch_idx is \(3,\) of torch.float32; expected \[3\]"),
+        ({"cache_seqlens": 33}, r"cache_seqlens=33 is not allowed; expected 0 to 32, the 32 keys of a sequence"),
+        ({"cache_seqlens": -1}, r"cache_seqlens=-1 is not allowed; expected 0 to 32"),
+        ({"cache_seqlens": True}, r"cache_seqlens=True is not allowed; expected 0 to 32"),
+        (
+            {"cache_seqlens": 31, "new": 2},
+            r"cache_seqlens=31 is not allowed; expected 0 to 30, .* less 2 new",
+        ),
+        ({"new": 2}, r"cache_seqlens=None beside new keys; expected the keys of each sequence"),
+        ({"cache_seqlens": torch.ones(2).int()}, r"cache_seqlens is \(2,\) of torch.int32; expected \[3\] of"),
+        (
+            {"cache_seqlens": torch.ones(3).long()},
+            r"cache_seqlens is \(3,\) of torch.int64; expected \[3\] of torch.int32",
+        ),
+        ({"cache_seqlens": 33, "block_table": torch.zeros(3, 1).int()}, r"cache_seqlens=33 .* expected 0 to 32"),
+        ({"cache_seqlens": 3, "k": torch.zeros(2, 1, 2, 16)}, r"k is \(2, 1, 2, 16\); expected \[3, S_new, H_kv, D\]"),
+        ({"v_cache": torch.zeros(4, 16, 2, 16)}, r"v_cache is \(4, 16, 2, 16\); expected \[2, 32\], as k_cache has"),
+    ],
+)
+def test_what_leads_outside_a_cache_is_refused_by_name(given: dict[str, Any], message: str) -> None:
+    given = {"k_cache": torch.zeros(2, 32, 2, 16), "v_cache": torch.zeros(2, 32, 2, 16)} | given
+    if new := given.pop("new", 0):
+        given |= {"k": torch.zeros(3, new, 2, 16)}
+    if "k" in given:
+        given |= {"v": given["k"]}
+    with pytest.raises(UsageError, match=message):
+        flash_attn.flash_attn_with_kvcache(torch.zeros(3, 1, 4, 16), **given)
+
+
+@pytest.mark.parametrize(("length", "page_size", "advice"), [(2053, 1, 2064), (4106, 2, 4112)])
+def test_a_length_that_makes_small_pages_is_warned_of_once(length: int, page_size: int, advice: int) -> None:
+    flash_attn_cache._page_size.cache_clear()
+    cache = torch.zeros(1, length, 2, 8)
+    with pytest.warns(RuntimeWarning, match=rf"rows of {length} .* pages of {page_size}, .* allocate {advice}, a mul"):
+        pages = flash_attn_cache.pages_of(cache, cache, None, None, 1)
+    assert pages.k_cache.shape[1] == page_size
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        flash_attn_cache.pages_of(cache, cache, None, None, 1)
+
+
+@pytest.mark.parametrize(("length", "page_size"), [(4096, 256), (2064, 16), (8, 8), (1021, 1021), (2 * 617, 617)])
+def test_other_lengths_are_not_warned_of(length: int, page_size: int) -> None:
+    cache = torch.zeros(1, length, 2, 8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert flash_attn_cache.pages_of(cache, cache, None, None, 1).k_cache.shape[1] == page_size
+
+
+@pytest.mark.parametrize("queries", [1, 12])
+def test_no_sequences_over_a_cache_have_empty_results(queries: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("triton.knobs.runtime.interpret", True)  # nothing is launched
+    q, cache = torch.zeros(0, queries, 4, 16), torch.zeros(0, 32, 2, 16)
+    out, lse = flash_attn.flash_attn_with_kvcache(q, cache, cache, causal=True, return_softmax_lse=True)
+    assert (out.shape, lse.shape) == ((0, queries, 4, 16), (0, 4, queries))
 
 
 # As its documentation lists them (v2.8.3), so that calls by place mean the same.

@@ -188,7 +188,7 @@ def prefill_and_merge_failure(backend: str) -> str | None:
     def parts(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor) -> tuple[torch.Tensor, ...]:
         halves = (slice(20), slice(20, None))
         pairs = [autotune.attention(q, k[:, half], v[:, half], return_lse=True) for half in halves]
-        return autotune.merge_attention([o for o, _ in pairs], [lse.mT for _, lse in pairs], out=out)
+        return autotune.merge_attention([o for o, _ in pairs], [lse for _, lse in pairs], lse_layout="BHS", out=out)
 
     with untuned():
         call, _ = compiled(autotune.paged_prefill, backend)

@@ -4,18 +4,21 @@ A layer's keys are ``[tokens, kv_heads, D]`` and its values ``[tokens, kv_heads,
 together are a page. A request's tokens are numbers of the pool, in its row of ``req_to_token``.
 """
 
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
 
-from autotune.errors import UnsupportedCallError
+from autotune.errors import UnsupportedCallError, UsageError
 from autotune.paged import paged_decode, paged_prefill
 from autotune.rounding import power_of_two
 
 EXTENDS: Final = ("EXTEND", "MIXED")
 QUANTIZED: Final = (torch.float8_e4m3fn, torch.float8_e5m2)
 ADVICE: Final = "choose another --attention-backend"
+MEAN_CONTEXT: Final = "AUTOTUNE_SGLANG_MEAN_CONTEXT"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +36,7 @@ class TokenPoolAttention:
 
     Raises:
         UnsupportedCallError: a model or a pool that is not computed; the message names it.
+        UsageError: ``AUTOTUNE_SGLANG_MEAN_CONTEXT`` is no number of tokens.
     """
 
     forward_metadata: PoolBatch | None = None
@@ -45,6 +49,7 @@ class TokenPoolAttention:
         self._page_size: int = model_runner.page_size
         self._one = torch.ones((), dtype=torch.float32, device=self._req_to_token.device)
         self._graphs: PoolBatch | None = None
+        self._mean_context = mean_context_of(os.environ)
 
     def init_forward_metadata(self, forward_batch: Any) -> None:
         """Make the batch of an eager step.
@@ -127,6 +132,7 @@ class TokenPoolAttention:
             "window": None if window is None or window < 0 else window + 1,  # theirs leaves one's own key out
             "softcap": layer.logit_cap or None,
             "sinks": sinks,
+            "mean_context": self._mean_context,
             "out": out,
         }
         if k_cache.dtype in QUANTIZED:
@@ -162,6 +168,20 @@ class TokenPoolAttention:
     def _scale(self, scale: torch.Tensor | None) -> torch.Tensor:
         """Return a layer's scale; SGLang has none where it is 1."""
         return self._one if scale is None else scale.detach().float().reshape(())
+
+
+def mean_context_of(environment: Mapping[str, str]) -> int | None:
+    """Return the hint of a server's mean context, in tokens, that the environment has; None without.
+
+    The table of a CUDA graph has room for the longest request that there can be, which is taken for the mean without a
+    hint. It is one number for the server's life, since a graph keeps the kernel that it was captured with.
+    """
+    value = environment.get(MEAN_CONTEXT, "")
+    if not value:
+        return None
+    if not (value.isascii() and value.isdecimal() and int(value) > 0):
+        raise UsageError(f"{MEAN_CONTEXT}={value!r} is not allowed; expected an integer from 1, in tokens")
+    return int(value)
 
 
 def _mode_of(forward_batch: Any) -> str:

@@ -29,8 +29,9 @@ ATTRIBUTE: Final = "_autotune_plan"
 class MaskPlan:
     """The mask of all layers of a kind: ``causal`` and ``window`` over the first ``keys`` of ``kv_length`` keys.
 
-    Without a ``packing`` all rows are alike, and causal is bottom-right aligned over those keys. ``kv_ends`` is that of
-    ``autotune.attention``.
+    Without a ``packing`` all rows are alike, and causal is bottom-right aligned over those keys. It leaves padding out
+    where the batch ``is_padded``, and keeps sequences apart where rows have several, ``is_shared``. ``kv_ends`` is that
+    of ``autotune.attention``.
     """
 
     batch: int
@@ -41,6 +42,7 @@ class MaskPlan:
     window: int | None
     packing: Packing | None = None
     is_padded: bool = False
+    is_shared: bool = False
     kv_ends: torch.Tensor | None = None
 
 
@@ -76,11 +78,11 @@ def mask_function(
     first_q, first_k = int(q_offset), int(kv_offset)
     plan = _plan_dense(batch_size, (first_q, q_length), (first_k, kv_length), pattern)
     if pattern.sequences is not None:
-        plan = replace(plan, packing=pack_sequences(pattern.sequences))
+        plan = replace(plan, packing=pack_sequences(pattern.sequences), is_shared=True)
     if pattern.blocks is not None and q_length > 1:  # a single query is the last token of all
         plan = replace(plan, kv_ends=ends_of_blocks(pattern.blocks)[:, first_q : first_q + q_length] - first_k)
     if attention_mask is not None:
-        plan = _plan_padded(plan, attention_mask, first_q, first_k)
+        plan = _plan_padded(plan, attention_mask, first_q, first_k, pattern.sequences)
     mask = torch.empty(batch_size, 1, q_length, kv_length, dtype=torch.bool, device="meta")
     setattr(mask, ATTRIBUTE, plan)
     return mask
@@ -107,7 +109,9 @@ def _plan_dense(batch: int, queries: tuple[int, int], keys: tuple[int, int], pat
     )
 
 
-def _plan_padded(plan: MaskPlan, attention_mask: torch.Tensor, first_q: int, first_k: int) -> MaskPlan:
+def _plan_padded(
+    plan: MaskPlan, attention_mask: torch.Tensor, first_q: int, first_k: int, sequences: torch.Tensor | None
+) -> MaskPlan:
     """Leave padding out: it is packed away, and its queries get 0 where they cannot see as all others do."""
     end_q, end_k = first_q + plan.q_length, first_k + plan.keys
     sizes = tuple(attention_mask.shape)
@@ -121,8 +125,14 @@ def _plan_padded(plan: MaskPlan, attention_mask: torch.Tensor, first_q: int, fir
         raise UnsupportedCallError(
             "attention_mask has padding between tokens, over which a sliding window is not computed; pad on one side"
         )
+    if sequences is not None and ((first_q, plan.q_length) != (first_k, plan.keys) or sequences.shape != keys.shape):
+        tokens = f"{plan.q_length} queries from {first_q} on and {plan.keys} keys from {first_k} on"
+        raise UnsupportedCallError(
+            f"attention_mask with padding beside packed sequences {tuple(sequences.shape)} is not computed "
+            f"for {tokens}; expected the same tokens"
+        )
     if plan.causal:
         queries: torch.Tensor | None = valid[:, first_q:end_q]
     else:
         queries = keys if plan.window is not None else None  # all see the same: padding, too, as with a mask
-    return replace(plan, packing=pack_padded(queries, keys, plan.q_length), is_padded=True)
+    return replace(plan, packing=pack_padded(queries, keys, plan.q_length, sequences), is_padded=True)

@@ -25,11 +25,22 @@ class Packing:
     longest_k: int
 
 
-def pack_padded(queries: torch.Tensor | None, keys: torch.Tensor, query_length: int) -> Packing:
-    """Pack the tokens for which a bool ``[B, S]`` is true; without ``queries`` all ``query_length`` of a row count."""
+def pack_padded(
+    queries: torch.Tensor | None, keys: torch.Tensor, query_length: int, sequences: torch.Tensor | None = None
+) -> Packing:
+    """Pack the tokens for which a bool ``[B, S]`` is true; without ``queries`` all ``query_length`` of a row count.
+
+    ``sequences [B, S]`` number those that share a row, whose queries and keys are the same tokens then.
+    """
     rows = keys.shape[0]
-    lengths_k = keys.sum(1)
-    lengths_q = torch.full_like(lengths_k, query_length) if queries is None else queries.sum(1)
+    if sequences is None:
+        lengths_k = keys.sum(1)
+        lengths_q = torch.full_like(lengths_k, query_length) if queries is None else queries.sum(1)
+    else:
+        numbers = _starts(sequences).flatten().cumsum(0) - 1
+        count = int(numbers[-1]) + 1 if rows else 0
+        lengths_k = numbers[keys.flatten()].bincount(minlength=count)
+        lengths_q = (numbers if queries is None else numbers[queries.flatten()]).bincount(minlength=count)
     longest_q, longest_k = torch.stack([lengths_q, lengths_k]).amax(1).tolist() if rows else (0, 0)
     return Packing(
         queries=None if queries is None else queries.nonzero(as_tuple=True),
@@ -43,8 +54,7 @@ def pack_padded(queries: torch.Tensor | None, keys: torch.Tensor, query_length: 
 
 def pack_sequences(sequences: torch.Tensor) -> Packing:
     """Pack rows ``[B, S]`` of tokens that are numbered by their sequence; none goes on in the next row."""
-    starts = torch.ones_like(sequences, dtype=torch.bool)
-    starts[:, 1:] = sequences[:, 1:] != sequences[:, :-1]
+    starts = _starts(sequences)
     offsets = pad(starts.flatten().nonzero().flatten(), (0, 1), value=sequences.numel()).int()
     longest = int(offsets.diff().max())
     return Packing(queries=None, keys=None, offsets_q=offsets, offsets_k=offsets, longest_q=longest, longest_k=longest)
@@ -74,3 +84,10 @@ def has_holes(valid: torch.Tensor) -> bool:
 
 def _offsets(lengths: torch.Tensor) -> torch.Tensor:
     return pad(lengths.cumsum(0), (1, 0)).int()
+
+
+def _starts(sequences: torch.Tensor) -> torch.Tensor:
+    """Return which tokens of rows ``[B, S]`` are the first of their sequence."""
+    starts = torch.ones_like(sequences, dtype=torch.bool)
+    starts[:, 1:] = sequences[:, 1:] != sequences[:, :-1]
+    return starts

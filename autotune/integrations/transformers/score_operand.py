@@ -26,7 +26,7 @@ def refuse_packed(plan: MaskPlan, packing: Packing | None) -> None:
     Raises:
         UnsupportedCallError: there are some.
     """
-    if packing is not None and not plan.is_padded:
+    if packing is not None and (plan.is_shared or not plan.is_padded):
         raise UnsupportedCallError(
             "position_bias, a mask of your own, blocks, or heads wider than 256, over sequences that are packed in "
             "rows is not computed"

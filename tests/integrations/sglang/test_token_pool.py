@@ -8,8 +8,8 @@ from typing import Any, Final
 import pytest
 import torch
 
-from autotune.errors import MissingDependencyError, UnsupportedCallError
-from autotune.integrations.sglang import register
+from autotune.errors import MissingDependencyError, UnsupportedCallError, UsageError
+from autotune.integrations.sglang import register, token_pool
 from autotune.integrations.sglang.token_pool import TokenPoolAttention
 from tests.contract.interpreting import interpret
 from tests.integrations.sglang.pool_batches import (
@@ -122,6 +122,34 @@ def test_a_graph_of_a_prefill_is_refused(mode: str) -> None:
     made.init_cuda_graph_state(2, 2)
     with pytest.raises(UnsupportedCallError, match=f"CUDA graphs of forward_mode={mode}"):
         made.init_forward_metadata_out_graph(batch_of_step(mode))
+
+
+@pytest.mark.parametrize("hint", [None, 300])
+@pytest.mark.parametrize("mode", ["DECODE", "EXTEND"])
+def test_kernels_are_picked_by_the_mean_context_of_the_environment(
+    mode: str, hint: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[object] = []
+    for name in ("paged_decode", "paged_prefill"):
+        monkeypatch.setattr(token_pool, name, lambda *tensors, mean_context, **others: given.append(mean_context))
+    monkeypatch.setenv("AUTOTUNE_SGLANG_MEAN_CONTEXT", str(hint or ""))
+    made = backend()
+    rows = {"seq_lens": torch.tensor([1, 9]), "extend_seq_lens": torch.tensor([1, 1])}
+    step = batch_of_step(mode, **rows, req_pool_indices=torch.tensor([0, 1]), out_cache_loc=torch.tensor([16, 24]))
+    if mode == "DECODE":
+        made.init_cuda_graph_state(2, 2)
+        made.init_forward_metadata_out_graph(step, in_capture=True)
+    else:
+        made.init_forward_metadata(step)
+    made.forward_extend(torch.zeros(2, 64), None, None, layer_of(CASE), step)
+    assert given == [hint]
+
+
+@pytest.mark.parametrize("value", ["0", "-5", "2.5", "many", "²"])
+def test_a_mean_context_is_an_integer_from_1(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUTOTUNE_SGLANG_MEAN_CONTEXT", value)
+    with pytest.raises(UsageError, match=rf"^AUTOTUNE_SGLANG_MEAN_CONTEXT='{value}' is not allowed; expected an int"):
+        backend()
 
 
 def test_an_idle_step_has_no_batch() -> None:

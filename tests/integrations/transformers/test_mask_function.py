@@ -1,5 +1,6 @@
 """The mask function reads transformers' patterns, and plans which keys each query sees."""
 
+from itertools import pairwise
 from typing import Any, Final
 
 import pytest
@@ -10,6 +11,7 @@ from autotune.errors import InputMismatchError, UnsupportedCallError
 from autotune.integrations.transformers.mask_function import MaskPlan, mask_function, plan_of
 from autotune.integrations.transformers.mask_pattern import MaskPattern, read_pattern
 from autotune.integrations.transformers.packed_rows import has_holes, pack_padded, pack_sequences
+from autotune.integrations.transformers.score_operand import refuse_packed
 
 CAUSAL: Final = theirs.causal_mask_function
 
@@ -109,6 +111,53 @@ def test_sequences_do_not_go_on_in_the_next_row() -> None:
     packing = pack_sequences(torch.tensor([[0, 0, 1, 1], [0, 0, 0, 1]]))
     assert packing.offsets_q.tolist() == packing.offsets_k.tolist() == [0, 2, 4, 7, 8]
     assert packing.longest_q == 3
+
+
+PACKED_ROWS: Final = torch.tensor([[0, 0, 0, 1, 1, 1, 1, 1], [0, 0, 1, 1, 1, 2, 2, 2]])
+PADDED: Final = {
+    "right": torch.tensor([[1, 1, 1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 1, 1, 0]]).bool(),
+    "left": torch.tensor([[0, 0, 0, 0, 1, 1, 1, 1], [0, 1, 1, 1, 1, 1, 1, 1]]).bool(),
+    "between": torch.tensor([[1, 1, 0, 1, 1, 1, 0, 0], [1, 0, 1, 1, 0, 1, 0, 0]]).bool(),
+}
+
+
+def seen_by(found: MaskPlan) -> torch.Tensor:
+    """Return which keys each query sees, as ``attention_varlen`` does by a plan's packing."""
+    packing = found.packing
+    assert packing is not None
+    every = torch.ones(found.batch, found.keys).nonzero(as_tuple=True)
+    queries, keys = (torch.stack(index or every, dim=1) for index in (packing.queries, packing.keys))
+    seen = torch.zeros(found.batch, found.q_length, found.keys, dtype=torch.bool)
+    ends = zip(pairwise(packing.offsets_q.tolist()), pairwise(packing.offsets_k.tolist()), strict=True)
+    for (first_q, end_q), (first_k, end_k) in ends:
+        shift = (end_k - first_k) - (end_q - first_q)
+        for i, (row, place) in enumerate(queries[first_q:end_q].tolist()):
+            for j, (key_row, key) in enumerate(keys[first_k:end_k].tolist()):
+                assert key_row == row
+                seen[row, place, key] = not found.causal or j <= i + shift
+    return seen
+
+
+@pytest.mark.parametrize("side", PADDED)
+@pytest.mark.parametrize("pattern", [CAUSAL, theirs.bidirectional_mask_function], ids=["causal", "both ways"])
+def test_packed_sequences_keep_apart_where_padding_is_packed_away(pattern: Any, side: str) -> None:
+    both = theirs.and_masks(pattern, theirs.packed_sequence_mask_function(PACKED_ROWS))
+    found = plan(8, 8, mask_function=both, attention_mask=PADDED[side])
+    visible = (PACKED_ROWS[:, :, None] == PACKED_ROWS[:, None]) & PADDED[side][:, None]
+    if found.causal:
+        visible &= torch.ones(8, 8).tril().bool() & PADDED[side][:, :, None]  # padding's own queries get 0
+    assert torch.equal(seen_by(found), visible)
+    assert found.is_shared
+    with pytest.raises(UnsupportedCallError, match="over sequences that are packed in rows is not computed"):
+        refuse_packed(found, found.packing)
+
+
+def test_packed_sequences_over_keys_of_other_tokens_are_refused_beside_padding() -> None:
+    both = theirs.and_masks(CAUSAL, theirs.packed_sequence_mask_function(PACKED_ROWS))
+    with pytest.raises(
+        UnsupportedCallError, match=r"packed sequences \(2, 8\) .* 4 queries from 4 on and 8 keys from 0"
+    ):
+        plan(4, 8, q_offset=4, mask_function=both, attention_mask=PADDED["right"])
 
 
 def test_a_window_over_padding_between_tokens_is_refused() -> None:
