@@ -29,8 +29,8 @@ from typing import Any, Final
 
 from autotune import platforms
 from autotune.device import Device
-from autotune.errors import AutotuneError, MissingDependencyError
-from autotune.executor import Baselines, Race, is_comparison
+from autotune.errors import AutotuneError, MissingDependencyError, UnusableGpuError
+from autotune.executor import Baselines, DisturbedRaceError, Race, is_comparison
 from autotune.executor.gpu_children import GpuChildren, start_children
 from autotune.executor.gpu_health import GpuHealth
 from autotune.executor.interruption import Interruption
@@ -233,7 +233,11 @@ class GpuExecutor:
         )
         timed = [outcome.conditions for outcome in found.outcomes if outcome.timing is not None]
         if timed:  # one measurement: the worst of all that took part
-            self.screener.judge(max(timed, key=lambda each: (each.contended, len(each.throttle_reasons))))
+            worst = max(timed, key=lambda each: (each.contended, len(each.throttle_reasons)))
+            try:
+                self.screener.judge(worst)
+            except UnusableGpuError as error:
+                raise DisturbedRaceError(str(error), found) from None
         return found
 
     def close(self) -> None:
