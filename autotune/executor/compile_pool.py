@@ -169,10 +169,11 @@ class CompilePool:
                 self._deaths = 0
                 self._extend_deadline()
                 candidate = answer.outcome.candidate
-                if candidate in self._in_flight or candidate not in self._preparing:
-                    self._in_flight.pop(candidate, None)
+                if self._in_flight.get(candidate) == answer.every_output:
+                    del self._in_flight[candidate]
                     return answer.outcome
-                self._preparing.remove(candidate)
+                if answer.every_output:  # binaries that are found later; those of the first output are others
+                    self._preparing.discard(candidate)
 
     @property
     def in_flight(self) -> int:

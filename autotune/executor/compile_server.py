@@ -189,7 +189,7 @@ class CompileServer:
             return messages.CompileAgain()
         except MachineFaultError as error:
             return messages.MachineFault(str(error), request.number)
-        return messages.Compiled(request.number, outcome)
+        return messages.Compiled(request.number, outcome, request.every_output)
 
     def _read(self, job: _Job) -> None:
         chunk = os.read(job.pipe, 1 << 16)
@@ -293,7 +293,8 @@ def _checked_on(problem: _Problem, name: str) -> tuple[Shape, ...]:
 def _verdict(job: _Job, status: Status, message: str) -> messages.Compiled:
     """Return the verdict on a candidate whose compiler did not answer."""
     request = job.task.request
-    return messages.Compiled(request.number, Outcome(candidate=request.candidate, status=status, message=message))
+    outcome = Outcome(candidate=request.candidate, status=status, message=message)
+    return messages.Compiled(request.number, outcome, request.every_output)
 
 
 def main() -> None:

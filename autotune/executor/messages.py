@@ -150,8 +150,11 @@ class Compile:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
+    """The answer to one ``Compile``, of the same candidate and outputs."""
+
     number: int
     outcome: Outcome
+    every_output: bool
 
 
 @dataclass(frozen=True, slots=True)

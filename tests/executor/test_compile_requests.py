@@ -1,0 +1,80 @@
+"""What a compile pool asks of its server and which answers it takes for which: the server is fake, nothing compiles."""
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from autotune.device import NVIDIA_H200
+from autotune.executor import compile_pool, messages
+from autotune.executor.compile_pool import CompilePool
+from autotune.trial import Candidate, Outcome, Resources, Status
+from tests.executor.faulty import OPERATION, SHAPE, candidate
+
+FIRST, SECOND, THIRD = candidate(), candidate(extra_us=1), candidate(extra_us=3)
+
+
+class FakeServer:
+    """Keeps what it is sent; answers once a test says so."""
+
+    has_message = False
+
+    def __init__(self) -> None:
+        self.sent: list[messages.Message] = []
+        self.answers: deque[dict[str, Any]] = deque()
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        self.sent.append(messages.decode(message))
+
+    def receive(self, timeout: float) -> dict[str, Any] | None:
+        return self.answers.popleft() if self.answers else None
+
+    def close(self) -> None:
+        pass
+
+    def answer(self, request: messages.Compile) -> None:
+        """Answer a request by a binary that is named by its outputs."""
+        binary = "every" if request.every_output else "first"
+        outcome = Outcome(candidate=request.candidate, status=Status.OK, resources=Resources(binary=binary))
+        self.answers.append(messages.encode(messages.Compiled(request.number, outcome, request.every_output)))
+
+    @property
+    def compiles(self) -> list[messages.Compile]:
+        return [each for each in self.sent if isinstance(each, messages.Compile)]
+
+    def kinds(self) -> list[str]:
+        """Return the kinds of what it was sent since the last call."""
+        kinds = [type(each).__name__ for each in self.sent]
+        self.sent.clear()
+        return kinds
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> FakeServer:
+    server = FakeServer()
+    monkeypatch.setattr(compile_pool, "start_server", lambda settings: server)
+    return server
+
+
+@pytest.fixture
+def pool(server: FakeServer) -> CompilePool:
+    pool = CompilePool(NVIDIA_H200, jobs=4, timeout=1.0)
+    pool.open(OPERATION, SHAPE)
+    server.sent.clear()
+    return pool
+
+
+def binary(outcome: Outcome | None) -> tuple[Candidate, str | None]:
+    assert outcome is not None
+    return outcome.candidate, outcome.resources.binary
+
+
+def test_the_answer_to_a_preparation_is_not_that_to_a_screening(pool: CompilePool, server: FakeServer) -> None:
+    pool.prepare(FIRST)
+    pool.submit(FIRST)
+    for request in server.compiles:
+        server.answer(request)
+    assert binary(pool.receive(0.0)) == (FIRST, "first")
+    assert pool.receive(0.0) is None
+    assert not pool.is_awaited
