@@ -7,6 +7,7 @@ import math
 import os
 import re
 import time
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -119,11 +120,17 @@ class CompilePool:
         self.stop()
 
     def submit(self, candidate: Candidate, *, every_output: bool = False) -> None:
-        """Queue one candidate: the binaries for its first output, or for all of them."""
+        """Queue one candidate: the binaries for its first output, or for all of them.
+
+        All of them are not asked for again while they are being prepared: their answer is the outcome.
+        """
         if not self._in_flight:
             self._extend_deadline()
         self._in_flight[candidate] = every_output
-        self._send(messages.Compile(self._number, candidate, every_output))
+        if every_output and candidate in self._preparing:
+            self._preparing.remove(candidate)
+        else:
+            self._send(messages.Compile(self._number, candidate, every_output))
 
     def prepare(self, candidate: Candidate) -> None:
         """Compile a candidate's binaries for every output, so that they are found later; no outcome comes of it."""
@@ -132,10 +139,19 @@ class CompilePool:
             self._preparing.add(candidate)
             self._send(messages.Compile(self._number, candidate, every_output=True))
 
+    def stop_all_but(self, candidates: Iterable[Candidate]) -> None:
+        """Drop what was submitted and not received, and what is prepared but for these; the problem stays open."""
+        kept = self._preparing.intersection(candidates)
+        if not kept:
+            return self.stop()
+        self._in_flight.clear()
+        self._forget_preparing(self._preparing - kept)
+        self._send(messages.KeepCompiling(self._number, tuple(kept)))
+
     def stop(self) -> None:
         """Drop what was submitted and not received; the problem stays open."""
         self._in_flight.clear()
-        self._preparing.clear()
+        self._forget_preparing()
         if self._number:
             self._send(messages.StopCompiling(self._number))
         self._number = next(self._numbers)
@@ -151,7 +167,7 @@ class CompilePool:
                 message = self._child.receive(max(0.0, wait))
             except ChildDiedError as error:  # the server, not one of its compilers
                 if not self._in_flight:
-                    self._preparing.clear()
+                    self._forget_preparing()
                     return None  # found by the next candidate
                 self._restart(str(error))
                 continue
@@ -162,8 +178,10 @@ class CompilePool:
                 continue
             answer = decode(message)
             if isinstance(answer, messages.MachineFault):
-                if self._in_flight and answer.number in (None, self._number):
-                    raise self._failure(answer.reason)
+                if answer.number in (None, self._number):
+                    if self._in_flight:
+                        raise self._failure(answer.reason)
+                    self._forget_preparing()  # one of them has met it; the race asks anew
                 continue
             if isinstance(answer, messages.Compiled) and answer.number == self._number:
                 self._deaths = 0
@@ -240,14 +258,21 @@ class CompilePool:
             self._server.retire(self._child)
         self._child.close()
         self._child = self._start()
-        self._preparing.clear()
+        self._forget_preparing()
         self._extend_deadline()
         assert self._problem is not None
         self._send(messages.OpenProblem(self._number, self._problem))
         for candidate, every_output in self._in_flight.items():
             self._send(messages.Compile(self._number, candidate, every_output))
 
+    def _forget_preparing(self, which: Set[Candidate] | None = None) -> None:
+        """Let what is being prepared, or some of it, be prepared anew: no answer comes, or none that counts."""
+        forgotten = set(self._preparing if which is None else which)
+        self._preparing -= forgotten
+        self._prepared -= forgotten
+
     def _failure(self, reason: str) -> MissingDependencyError:
         self._deaths = 0
         self._in_flight.clear()
+        self._forget_preparing()
         return MissingDependencyError(f"this machine cannot compile kernels: {reason}; run `autotune doctor`")

@@ -219,7 +219,7 @@ class GpuExecutor:
     def race(self, candidates: list[Candidate], *, seconds: float, baselines: Baselines = "fastest") -> Race:
         """Measure these candidates and baselines round-robin; see ``race_with_recovery`` for seconds and errors."""
         self._drop()
-        self._pool.stop()
+        self._pool.stop_all_but(filter(self._compiles_ahead, candidates))
         ends = time.monotonic() + seconds
         refused = self._compile_every_output(candidates)
         self._measured = self._workers

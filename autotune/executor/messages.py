@@ -4,7 +4,7 @@
 
     to a worker          Start, OpenProblem, Screen, RunRace
     from a worker        Identified, Started, Opened | Unopened, WorkingOn, Outcome, Race | RaceFailed, MachineFault
-    to a compile server  UseDevice, OpenProblem, Compile, StopCompiling
+    to a compile server  UseDevice, OpenProblem, Compile, KeepCompiling, StopCompiling
     from a server        Compiled, MachineFault (from its compilers also CompileAgain)
     to an interpreter    Interpret
     from an interpreter  Verdict, MachineFault
@@ -163,6 +163,14 @@ class CompileAgain:
 
 
 @dataclass(frozen=True, slots=True)
+class KeepCompiling:
+    """Drop what was submitted for a problem and not answered, but for every output of these candidates."""
+
+    number: int
+    candidates: tuple[Candidate, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class StopCompiling:
     """Close the problem of that number, and drop what was submitted for it and not answered."""
 
@@ -185,7 +193,7 @@ class Interpret:
 
 ToWorker = Start | OpenProblem | Screen | RunRace
 FromWorker = Identified | Started | Opened | Unopened | WorkingOn | Outcome | Race | RaceFailed | MachineFault
-ToServer = UseDevice | OpenProblem | Compile | StopCompiling
+ToServer = UseDevice | OpenProblem | Compile | KeepCompiling | StopCompiling
 FromServer = Compiled | CompileAgain | MachineFault
 FromInterpreter = Verdict | MachineFault
 Message = ToWorker | FromWorker | ToServer | FromServer | Interpret | FromInterpreter

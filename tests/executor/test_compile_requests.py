@@ -78,3 +78,42 @@ def test_the_answer_to_a_preparation_is_not_that_to_a_screening(pool: CompilePoo
     assert binary(pool.receive(0.0)) == (FIRST, "first")
     assert pool.receive(0.0) is None
     assert not pool.is_awaited
+
+
+def test_what_is_prepared_of_finalists_goes_on_and_is_not_asked_for_again(pool: CompilePool, server: FakeServer) -> None:
+    for each in (FIRST, SECOND):
+        pool.prepare(each)
+    pool.submit(THIRD)
+    first, second, third = server.compiles
+    server.kinds()
+    pool.stop_all_but([FIRST, THIRD])
+    assert server.sent == [messages.KeepCompiling(first.number, (FIRST,))]
+    for each in (FIRST, THIRD):
+        pool.submit(each, every_output=True)
+    assert server.compiles == [messages.Compile(first.number, THIRD, every_output=True)]  # the first is on its way
+    for request in (second, third, first, *server.compiles):  # the first two were answered before they were dropped
+        server.answer(request)
+    assert [binary(pool.receive(0.0)) for _ in range(2)] == [(FIRST, "every"), (THIRD, "every")]
+    assert pool.receive(0.0) is None
+    assert not pool.is_awaited
+
+
+def test_what_was_dropped_is_prepared_anew(pool: CompilePool, server: FakeServer) -> None:
+    for each in (FIRST, SECOND):
+        pool.prepare(each)
+    pool.stop_all_but([FIRST])
+    pool.prepare(SECOND)
+    assert server.kinds() == ["Compile", "Compile", "KeepCompiling", "Compile"]
+    pool.stop_all_but([THIRD])
+    pool.prepare(FIRST)
+    assert server.kinds() == ["StopCompiling", "OpenProblem", "Compile"]
+
+
+def test_a_fault_of_what_is_prepared_makes_the_race_ask_anew(pool: CompilePool, server: FakeServer) -> None:
+    pool.prepare(FIRST)
+    server.answers.append(messages.encode(messages.MachineFault("no space left", server.compiles[0].number)))
+    assert pool.receive(0.0) is None
+    assert not pool.is_awaited
+    pool.stop_all_but([FIRST])
+    pool.submit(FIRST, every_output=True)
+    assert server.kinds() == ["Compile", "StopCompiling", "OpenProblem", "Compile"]
