@@ -103,6 +103,8 @@ class CompilePool:
         self._preparing: set[Candidate] = set()  # those of them that were not answered yet
         self._deaths = 0
         self._deadline = math.inf
+        if server is not None:
+            server.counts.append(self._count_awaited)
         self._child = self._start()
 
     def use(self, device: Device) -> None:
@@ -200,12 +202,12 @@ class CompilePool:
     @property
     def is_awaited(self) -> bool:
         """True while the server owes an answer, be it one of which no outcome comes."""
-        return bool(self._in_flight or self._preparing)
+        return bool(self._count_awaited())
 
     @property
     def spare_jobs(self) -> int:
-        """The number of compilers that nothing waits for, as far as this pool knows."""
-        return max(0, self._jobs - len(self._in_flight) - len(self._preparing))
+        """The number of compilers that nothing waits for, of any pool of the server."""
+        return max(0, self._jobs - (self._count_awaited() if self._server is None else self._server.awaited))
 
     @property
     def deadline(self) -> float:
@@ -225,8 +227,12 @@ class CompilePool:
         """End the server and its compilers, or leave a shared one and what was submitted; safe to call twice."""
         if self._server is not None and self.is_awaited:
             self._in_flight.clear()
+            self._forget_preparing()
             self._send(messages.StopCompiling(self._number))
         self._child.close()
+
+    def _count_awaited(self) -> int:
+        return len(self._in_flight) + len(self._preparing)
 
     def _start(self) -> Child | Line:
         if self._server is not None:

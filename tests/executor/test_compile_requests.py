@@ -1,7 +1,8 @@
 """What a compile pool asks of its server and which answers it takes for which: the server is fake, nothing compiles."""
 
+import itertools
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from autotune.device import NVIDIA_H200
 from autotune.executor import compile_pool, messages
 from autotune.executor.compile_pool import CompilePool
+from autotune.executor.shared_server import SharedServer
 from autotune.trial import Candidate, Outcome, Resources, Status
 from tests.executor.faulty import OPERATION, SHAPE, candidate
 
@@ -117,3 +119,33 @@ def test_a_fault_of_what_is_prepared_makes_the_race_ask_anew(pool: CompilePool, 
     pool.stop_all_but([FIRST])
     pool.submit(FIRST, every_output=True)
     assert server.kinds() == ["Compile", "StopCompiling", "OpenProblem", "Compile"]
+
+
+class FakeSharedServer:
+    """Gives each pool a fake server of its own, and counts for all as a ``SharedServer`` does."""
+
+    heard_at = 0.0
+    awaited = SharedServer.awaited
+
+    def __init__(self) -> None:
+        self.numbers = itertools.count(1)
+        self.counts: list[Callable[[], int]] = []
+
+    def connect(self) -> FakeServer:
+        return FakeServer()
+
+
+def test_a_pool_spares_the_compilers_that_other_pools_wait_for() -> None:
+    shared: Any = FakeSharedServer()
+    ours, others = (CompilePool(NVIDIA_H200, jobs=4, timeout=1.0, server=shared) for _ in range(2))
+    for each in (ours, others):
+        each.open(OPERATION, SHAPE)
+    assert (ours.spare_jobs, others.spare_jobs) == (4, 4)
+    others.submit(FIRST)
+    others.prepare(SECOND)
+    ours.submit(FIRST)
+    assert (ours.spare_jobs, others.spare_jobs) == (1, 1)
+    others.submit(THIRD)
+    assert ours.spare_jobs == 0
+    others.close()
+    assert (ours.spare_jobs, others.is_awaited) == (3, False)
