@@ -35,7 +35,7 @@ from autotune.executor.gpu_children import GpuChildren, start_children
 from autotune.executor.gpu_health import GpuHealth
 from autotune.executor.interruption import Interruption
 from autotune.executor.recovery import race_with_recovery
-from autotune.executor.screener import Screener
+from autotune.executor.screener import DROP_SECONDS, Screener
 from autotune.executor.settings import Settings
 from autotune.executor.twins import Twins
 from autotune.operation import Operation
@@ -158,6 +158,10 @@ class GpuExecutor:
 
     def give_back_lent(self) -> None:
         """Return every screener that was lent, and take no more until the next problem is opened."""
+        self._give_back_lent(time.monotonic() + DROP_SECONDS)
+
+    def _give_back_lent(self, until: float) -> None:
+        """Return them, leaving what they screen until then to end: all of them together, as they screen side by side."""
         with self._lending:
             self._problem = None
             waiting, self._lent = self._lent, []
@@ -166,7 +170,7 @@ class GpuExecutor:
                 stack.callback(self._give_back, screener, None)
             for screener in self._screeners[1:]:
                 stack.callback(self._give_back, screener, None)
-                stack.callback(screener.drop)
+                stack.callback(screener.drop, until)
 
     def _welcome(self) -> None:
         """Let those that were lent open the problem."""
@@ -218,9 +222,9 @@ class GpuExecutor:
 
     def race(self, candidates: list[Candidate], *, seconds: float, baselines: Baselines = "fastest") -> Race:
         """Measure these candidates and baselines round-robin; see ``race_with_recovery`` for seconds and errors."""
+        ends = time.monotonic() + seconds
         self._drop()
         self._pool.stop_all_but(filter(self._compiles_ahead, candidates))
-        ends = time.monotonic() + seconds
         refused = self._compile_every_output(candidates)
         self._measured = self._workers
         found = race_with_recovery(
@@ -329,6 +333,7 @@ class GpuExecutor:
 
     def _drop(self) -> None:
         """Forget what was submitted; screenings are left a moment to end, or they are ended with their worker."""
-        self.give_back_lent()
+        until = time.monotonic() + DROP_SECONDS
+        self._give_back_lent(until)
         self._compiled.clear()
-        self.screener.drop()
+        self.screener.drop(until)
