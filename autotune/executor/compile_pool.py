@@ -144,11 +144,12 @@ class CompilePool:
     def stop_all_but(self, candidates: Iterable[Candidate]) -> None:
         """Drop what was submitted and not received, and what is prepared but for these; the problem stays open."""
         kept = self._preparing.intersection(candidates)
-        if not kept:
-            return self.stop()
-        self._in_flight.clear()
-        self._forget_preparing(self._preparing - kept)
-        self._send(messages.KeepCompiling(self._number, tuple(kept)))
+        if kept:
+            self._in_flight.clear()
+            self._forget_preparing(self._preparing - kept)
+            self._send(messages.KeepCompiling(self._number, tuple(kept)))
+        else:
+            self.stop()
 
     def stop(self) -> None:
         """Drop what was submitted and not received; the problem stays open."""

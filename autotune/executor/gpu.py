@@ -161,7 +161,7 @@ class GpuExecutor:
         self._give_back_lent(time.monotonic() + DROP_SECONDS)
 
     def _give_back_lent(self, until: float) -> None:
-        """Return them, leaving what they screen until then to end: all of them together, as they screen side by side."""
+        """Return them; what they screen is left until then to end, all of it together, as they screen side by side."""
         with self._lending:
             self._problem = None
             waiting, self._lent = self._lent, []

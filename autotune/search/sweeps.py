@@ -90,7 +90,7 @@ def sweep_name(implementation: str, shape: Shape, policy: Policy) -> str:
     if "causal" in values and not is_paged:
         parts.append("causal" if values["causal"] else "full")
     if "dtype" in values:
-        parts.append(values["dtype"])
+        parts.append(str(values["dtype"]))
     if policy != Policy():
         parts += [policy.mode, policy.cache]
     return "_".join([implementation, *(UNSAFE.sub("-", str(part)) for part in parts)])

@@ -82,7 +82,9 @@ def test_the_answer_to_a_preparation_is_not_that_to_a_screening(pool: CompilePoo
     assert not pool.is_awaited
 
 
-def test_what_is_prepared_of_finalists_goes_on_and_is_not_asked_for_again(pool: CompilePool, server: FakeServer) -> None:
+def test_what_is_prepared_of_finalists_goes_on_and_is_not_asked_for_again(
+    pool: CompilePool, server: FakeServer
+) -> None:
     for each in (FIRST, SECOND):
         pool.prepare(each)
     pool.submit(THIRD)

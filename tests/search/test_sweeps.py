@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
@@ -44,8 +44,8 @@ class Rows(Shape):
     kind: str = "plain"
 
 
-VARLEN = {"batch": 4, "heads": 8, "max_seq_q": 1024, "head_dim": 128}
-PAGED = {"batch": 1, "heads": 8, "kv_heads": 1, "max_context": 8192, "head_dim": 128}
+VARLEN: dict[str, Any] = {"batch": 4, "heads": 8, "max_seq_q": 1024, "head_dim": 128}
+PAGED: dict[str, Any] = {"batch": 1, "heads": 8, "kv_heads": 1, "max_context": 8192, "head_dim": 128}
 
 
 @pytest.mark.parametrize(

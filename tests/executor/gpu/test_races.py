@@ -138,9 +138,7 @@ def test_what_a_race_needs_is_compiled_while_others_are_screened(executor: GpuEx
     assert_works(executor)
 
 
-def test_a_race_awaits_the_compiles_that_began_for_it(
-    executor: GpuExecutor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_race_awaits_the_compiles_that_began_for_it(executor: GpuExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[messages.Message] = []
     send = executor._pool._send
 

@@ -130,7 +130,7 @@ def test_what_was_found_is_told_where_ctrl_c_falls_after_the_race(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(*((Store, "compact") if step == "compact" else (session, "winners")), interrupt)
+        patch.setattr(Store if step == "compact" else session, step, interrupt)
         result = run(FakeExecutor(), store, trials=8)
     assert pressed
     assert result.interrupted
