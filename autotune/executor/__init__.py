@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from autotune.device import Device
+from autotune.errors import UnusableGpuError
 from autotune.operation import Operation
 from autotune.shape import Shape
 from autotune.trial import Candidate, Outcome, Policy, Timing, Toolchain
 
-__all__ = ["BaselineResult", "Baselines", "Choice", "Executor", "Race", "is_comparison"]
+__all__ = ["BaselineResult", "Baselines", "Choice", "DisturbedRaceError", "Executor", "Race", "is_comparison"]
 
 
 # The baselines that take part in a race: none, the fastest of the usual ones, every one, or those of these names.
@@ -60,6 +61,18 @@ class Race:
         """The baseline with the least median; one without name and time if none could run."""
         timed = [baseline for baseline in self.baselines if baseline.timing is not None]
         return min(timed, key=lambda baseline: baseline.timing.median_us, default=BaselineResult(""))  # type: ignore[union-attr]
+
+
+class DisturbedRaceError(UnusableGpuError):
+    """A race has ended, and with it the trust in its GPU's times; others do its work, and its rows are worth keeping.
+
+    Attributes:
+        race: as it was measured, in its disturbed conditions.
+    """
+
+    def __init__(self, message: str, race: Race) -> None:
+        super().__init__(message)
+        self.race = race
 
 
 class Executor(Protocol):
@@ -125,6 +138,9 @@ class Executor(Protocol):
         (``is_comparison``) once all are checked, compiled and planned. What was submitted and not collected is dropped,
         so that nothing disturbs the measurement. A candidate takes part once all its outputs are right on the full
         shape. One that fails, or takes its worker along, is an outcome like any other, and the rest are raced.
+
+        Raises:
+            DisturbedRaceError: of several GPUs this one is not to be used any more; the error has the race.
         """
 
     def close(self) -> None:

@@ -20,6 +20,7 @@ import sys
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
@@ -30,6 +31,7 @@ from autotune.executor.compiler_key import begin_hashing
 from autotune.executor.interruption import Interruption
 
 GRACE_SECONDS: Final = 2.0  # between closing a child's input and killing it
+KILL_SECONDS: Final = 5.0  # for a killed process to end; giving back the memory of a host and a GPU takes a second
 POLL_SECONDS: Final = 0.005
 COMPILING: Final = ("autotune.executor.worker", "autotune.executor.compile_server")  # these make Triton compile
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
@@ -88,6 +90,7 @@ class Child:
         self.interruption: Interruption | None = None  # of whoever waits for it
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the child
         self._buffer = b""
+        self._is_left = False  # killed, and did not end
         self._process = _start(
             lambda: subprocess.Popen(
                 [sys.executable, "-P", "-m", __name__, str(os.getpid()), module, *arguments],
@@ -159,14 +162,26 @@ class Child:
         return ChildDiedError(words + (f": {lines[-1][:500]}" if lines else ""), status)
 
     def kill(self) -> None:
-        """End the child and its whole process group at once."""
-        if self._process.returncode is None:  # the number of a reaped process may be another one's by now
+        """End the child and its whole process group at once.
+
+        A process that hangs in the kernel, as in the driver of a GPU that fell off its bus, does not end when it is
+        killed: it is left behind, with a warning, and a thread reaps it once it ends.
+        """
+        is_stuck = False
+        if self._process.returncode is None and not self._is_left:  # a reaped one's number may be another's by now
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+            is_stuck = self._is_left = self._await_end(KILL_SECONDS) is None
+            if is_stuck:
+                threading.Thread(target=self._process.wait, name=f"reaper of {self.pid}", daemon=True).start()
+            else:
+                self._process.wait()
         for stream in (self._process.stdin, self._process.stdout, self._log):
             with contextlib.suppress(OSError):  # an unread message of a dead child
                 cast(IO[bytes], stream).close()
+        if is_stuck:
+            text = f"process {self.pid} was killed and did not end in {KILL_SECONDS:g} s, as where a driver hangs"
+            warnings.warn(f"{text}; it is left behind, and may still hold its GPU", RuntimeWarning, stacklevel=2)
 
     def close(self) -> None:
         """Let the child finish by ending its input; kill it if it does not."""

@@ -7,6 +7,7 @@ import math
 import os
 import re
 import time
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -102,6 +103,8 @@ class CompilePool:
         self._preparing: set[Candidate] = set()  # those of them that were not answered yet
         self._deaths = 0
         self._deadline = math.inf
+        if server is not None:
+            server.counts.append(self._count_awaited)
         self._child = self._start()
 
     def use(self, device: Device) -> None:
@@ -119,11 +122,17 @@ class CompilePool:
         self.stop()
 
     def submit(self, candidate: Candidate, *, every_output: bool = False) -> None:
-        """Queue one candidate: the binaries for its first output, or for all of them."""
+        """Queue one candidate: the binaries for its first output, or for all of them.
+
+        All of them are not asked for again while they are being prepared: their answer is the outcome.
+        """
         if not self._in_flight:
             self._extend_deadline()
         self._in_flight[candidate] = every_output
-        self._send(messages.Compile(self._number, candidate, every_output))
+        if every_output and candidate in self._preparing:
+            self._preparing.remove(candidate)
+        else:
+            self._send(messages.Compile(self._number, candidate, every_output))
 
     def prepare(self, candidate: Candidate) -> None:
         """Compile a candidate's binaries for every output, so that they are found later; no outcome comes of it."""
@@ -132,10 +141,20 @@ class CompilePool:
             self._preparing.add(candidate)
             self._send(messages.Compile(self._number, candidate, every_output=True))
 
+    def stop_all_but(self, candidates: Iterable[Candidate]) -> None:
+        """Drop what was submitted and not received, and what is prepared but for these; the problem stays open."""
+        kept = self._preparing.intersection(candidates)
+        if kept:
+            self._in_flight.clear()
+            self._forget_preparing(self._preparing - kept)
+            self._send(messages.KeepCompiling(self._number, tuple(kept)))
+        else:
+            self.stop()
+
     def stop(self) -> None:
         """Drop what was submitted and not received; the problem stays open."""
         self._in_flight.clear()
-        self._preparing.clear()
+        self._forget_preparing()
         if self._number:
             self._send(messages.StopCompiling(self._number))
         self._number = next(self._numbers)
@@ -151,7 +170,7 @@ class CompilePool:
                 message = self._child.receive(max(0.0, wait))
             except ChildDiedError as error:  # the server, not one of its compilers
                 if not self._in_flight:
-                    self._preparing.clear()
+                    self._forget_preparing()
                     return None  # found by the next candidate
                 self._restart(str(error))
                 continue
@@ -162,17 +181,20 @@ class CompilePool:
                 continue
             answer = decode(message)
             if isinstance(answer, messages.MachineFault):
-                if self._in_flight and answer.number in (None, self._number):
-                    raise self._failure(answer.reason)
+                if answer.number in (None, self._number):
+                    if self._in_flight:
+                        raise self._failure(answer.reason)
+                    self._forget_preparing()  # one of them has met it; the race asks anew
                 continue
             if isinstance(answer, messages.Compiled) and answer.number == self._number:
                 self._deaths = 0
                 self._extend_deadline()
                 candidate = answer.outcome.candidate
-                if candidate in self._in_flight or candidate not in self._preparing:
-                    self._in_flight.pop(candidate, None)
+                if self._in_flight.get(candidate) == answer.every_output:
+                    del self._in_flight[candidate]
                     return answer.outcome
-                self._preparing.remove(candidate)
+                if answer.every_output:  # binaries that are found later; those of the first output are others
+                    self._preparing.discard(candidate)
 
     @property
     def in_flight(self) -> int:
@@ -181,12 +203,12 @@ class CompilePool:
     @property
     def is_awaited(self) -> bool:
         """True while the server owes an answer, be it one of which no outcome comes."""
-        return bool(self._in_flight or self._preparing)
+        return bool(self._count_awaited())
 
     @property
     def spare_jobs(self) -> int:
-        """The number of compilers that nothing waits for, as far as this pool knows."""
-        return max(0, self._jobs - len(self._in_flight) - len(self._preparing))
+        """The number of compilers that nothing waits for, of any pool of the server."""
+        return max(0, self._jobs - (self._count_awaited() if self._server is None else self._server.awaited))
 
     @property
     def deadline(self) -> float:
@@ -206,8 +228,12 @@ class CompilePool:
         """End the server and its compilers, or leave a shared one and what was submitted; safe to call twice."""
         if self._server is not None and self.is_awaited:
             self._in_flight.clear()
+            self._forget_preparing()
             self._send(messages.StopCompiling(self._number))
         self._child.close()
+
+    def _count_awaited(self) -> int:
+        return len(self._in_flight) + len(self._preparing)
 
     def _start(self) -> Child | Line:
         if self._server is not None:
@@ -239,14 +265,21 @@ class CompilePool:
             self._server.retire(self._child)
         self._child.close()
         self._child = self._start()
-        self._preparing.clear()
+        self._forget_preparing()
         self._extend_deadline()
         assert self._problem is not None
         self._send(messages.OpenProblem(self._number, self._problem))
         for candidate, every_output in self._in_flight.items():
             self._send(messages.Compile(self._number, candidate, every_output))
 
+    def _forget_preparing(self, which: Set[Candidate] | None = None) -> None:
+        """Let what is being prepared, or some of it, be prepared anew: no answer comes, or none that counts."""
+        forgotten = set(self._preparing if which is None else which)
+        self._preparing -= forgotten
+        self._prepared -= forgotten
+
     def _failure(self, reason: str) -> MissingDependencyError:
         self._deaths = 0
         self._in_flight.clear()
+        self._forget_preparing()
         return MissingDependencyError(f"this machine cannot compile kernels: {reason}; run `autotune doctor`")

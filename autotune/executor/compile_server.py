@@ -131,6 +131,8 @@ class CompileServer:
                 self._problems[request.number] = _Problem(*request.problem.resolve())
             case messages.StopCompiling():
                 self._close(request.number)
+            case messages.KeepCompiling():
+                self._keep(request)
             case messages.Compile():
                 name, problem = request.candidate.implementation, self._problems[request.number]
                 try:  # imported here once, so that every forked compiler has it
@@ -189,7 +191,7 @@ class CompileServer:
             return messages.CompileAgain()
         except MachineFaultError as error:
             return messages.MachineFault(str(error), request.number)
-        return messages.Compiled(request.number, outcome)
+        return messages.Compiled(request.number, outcome, request.every_output)
 
     def _read(self, job: _Job) -> None:
         chunk = os.read(job.pipe, 1 << 16)
@@ -276,6 +278,19 @@ class CompileServer:
         if was_probing and self._doubted:
             self._probe(self._doubted[0].number)
 
+    def _keep(self, request: messages.KeepCompiling) -> None:
+        """End what is compiled for a problem but for what is kept, and the probe, which doubts wait for."""
+
+        def is_kept(task: _Task) -> bool:
+            is_wanted = task.request.every_output and task.request.candidate in request.candidates
+            return is_wanted or task.kernel is PROBE_KERNEL
+
+        problem = self._problems[request.number]
+        problem.waiting = deque(filter(is_kept, problem.waiting))
+        for job in [job for job in self._running.values() if job.number == request.number]:
+            if not is_kept(job.task):
+                self._end(job)
+
     def _stop(self) -> None:
         for job in list(self._running.values()):
             self._end(job)
@@ -293,7 +308,8 @@ def _checked_on(problem: _Problem, name: str) -> tuple[Shape, ...]:
 def _verdict(job: _Job, status: Status, message: str) -> messages.Compiled:
     """Return the verdict on a candidate whose compiler did not answer."""
     request = job.task.request
-    return messages.Compiled(request.number, Outcome(candidate=request.candidate, status=status, message=message))
+    outcome = Outcome(candidate=request.candidate, status=status, message=message)
+    return messages.Compiled(request.number, outcome, request.every_output)
 
 
 def main() -> None:

@@ -29,13 +29,13 @@ from typing import Any, Final
 
 from autotune import platforms
 from autotune.device import Device
-from autotune.errors import AutotuneError, MissingDependencyError
-from autotune.executor import Baselines, Race, is_comparison
+from autotune.errors import AutotuneError, MissingDependencyError, UnusableGpuError
+from autotune.executor import Baselines, DisturbedRaceError, Race, is_comparison
 from autotune.executor.gpu_children import GpuChildren, start_children
 from autotune.executor.gpu_health import GpuHealth
 from autotune.executor.interruption import Interruption
 from autotune.executor.recovery import race_with_recovery
-from autotune.executor.screener import Screener
+from autotune.executor.screener import DROP_SECONDS, Screener
 from autotune.executor.settings import Settings
 from autotune.executor.twins import Twins
 from autotune.operation import Operation
@@ -158,6 +158,10 @@ class GpuExecutor:
 
     def give_back_lent(self) -> None:
         """Return every screener that was lent, and take no more until the next problem is opened."""
+        self._give_back_lent(time.monotonic() + DROP_SECONDS)
+
+    def _give_back_lent(self, until: float) -> None:
+        """Return them; what they screen is left until then to end, all of it together, as they screen side by side."""
         with self._lending:
             self._problem = None
             waiting, self._lent = self._lent, []
@@ -166,7 +170,7 @@ class GpuExecutor:
                 stack.callback(self._give_back, screener, None)
             for screener in self._screeners[1:]:
                 stack.callback(self._give_back, screener, None)
-                stack.callback(screener.drop)
+                stack.callback(screener.drop, until)
 
     def _welcome(self) -> None:
         """Let those that were lent open the problem."""
@@ -218,9 +222,9 @@ class GpuExecutor:
 
     def race(self, candidates: list[Candidate], *, seconds: float, baselines: Baselines = "fastest") -> Race:
         """Measure these candidates and baselines round-robin; see ``race_with_recovery`` for seconds and errors."""
-        self._drop()
-        self._pool.stop()
         ends = time.monotonic() + seconds
+        self._drop()
+        self._pool.stop_all_but(filter(self._compiles_ahead, candidates))
         refused = self._compile_every_output(candidates)
         self._measured = self._workers
         found = race_with_recovery(
@@ -233,7 +237,11 @@ class GpuExecutor:
         )
         timed = [outcome.conditions for outcome in found.outcomes if outcome.timing is not None]
         if timed:  # one measurement: the worst of all that took part
-            self.screener.judge(max(timed, key=lambda each: (each.contended, len(each.throttle_reasons))))
+            worst = max(timed, key=lambda each: (each.contended, len(each.throttle_reasons)))
+            try:
+                self.screener.judge(worst)
+            except UnusableGpuError as error:
+                raise DisturbedRaceError(str(error), found) from None
         return found
 
     def close(self) -> None:
@@ -325,6 +333,7 @@ class GpuExecutor:
 
     def _drop(self) -> None:
         """Forget what was submitted; screenings are left a moment to end, or they are ended with their worker."""
-        self.give_back_lent()
+        until = time.monotonic() + DROP_SECONDS
+        self._give_back_lent(until)
         self._compiled.clear()
-        self.screener.drop()
+        self.screener.drop(until)

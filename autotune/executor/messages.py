@@ -4,7 +4,7 @@
 
     to a worker          Start, OpenProblem, Screen, RunRace
     from a worker        Identified, Started, Opened | Unopened, WorkingOn, Outcome, Race | RaceFailed, MachineFault
-    to a compile server  UseDevice, OpenProblem, Compile, StopCompiling
+    to a compile server  UseDevice, OpenProblem, Compile, KeepCompiling, StopCompiling
     from a server        Compiled, MachineFault (from its compilers also CompileAgain)
     to an interpreter    Interpret
     from an interpreter  Verdict, MachineFault
@@ -150,13 +150,24 @@ class Compile:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
+    """The answer to one ``Compile``, of the same candidate and outputs."""
+
     number: int
     outcome: Outcome
+    every_output: bool
 
 
 @dataclass(frozen=True, slots=True)
 class CompileAgain:
     """A damaged entry of the compiler's cache was removed."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeepCompiling:
+    """Drop what was submitted for a problem and not answered, but for every output of these candidates."""
+
+    number: int
+    candidates: tuple[Candidate, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +193,7 @@ class Interpret:
 
 ToWorker = Start | OpenProblem | Screen | RunRace
 FromWorker = Identified | Started | Opened | Unopened | WorkingOn | Outcome | Race | RaceFailed | MachineFault
-ToServer = UseDevice | OpenProblem | Compile | StopCompiling
+ToServer = UseDevice | OpenProblem | Compile | KeepCompiling | StopCompiling
 FromServer = Compiled | CompileAgain | MachineFault
 FromInterpreter = Verdict | MachineFault
 Message = ToWorker | FromWorker | ToServer | FromServer | Interpret | FromInterpreter

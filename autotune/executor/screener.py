@@ -14,7 +14,7 @@ from autotune.executor.recovery import SETUP_SECONDS
 from autotune.executor.worker_keeper import LOST, WorkerKeeper
 from autotune.trial import Conditions, Outcome, Status
 
-DROP_SECONDS: Final = 1.0  # what is left to a screening whose outcome is dropped
+DROP_SECONDS: Final = 1.0  # what is left to screenings whose outcomes are dropped, to all of them together
 
 
 class Screener:
@@ -107,10 +107,10 @@ class Screener:
             self.workers.lose()
         return compiled
 
-    def drop(self) -> None:
-        """Forget what is screened; it is left a moment to end, or it is ended with its worker."""
+    def drop(self, until: float) -> None:
+        """Forget what is screened; it is left until a time to end, or it is ended with its worker."""
         try:
-            self.next(DROP_SECONDS)
+            self.next(max(0.0, until - time.monotonic()))
         except AutotuneError:
             pass  # met again by what comes next
         except KeyboardInterrupt:

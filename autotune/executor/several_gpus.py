@@ -1,9 +1,11 @@
 """The GPUs of one host that search side by side: of one kind, a worker on each, and one pool of compilers for all."""
 
 import contextlib
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from autotune import platforms
@@ -80,6 +82,8 @@ class SeveralGpus:
         indices = read_gpus(gpus)
         jobs = limit_jobs(settings.jobs, spare=len(indices))
         self._dropped: dict[int, str] = {}
+        self._staying: set[int] = set()  # those that others can count on
+        self._leaving = threading.Lock()  # of those that stay
         self._devices: dict[int, Device] = {}
         self._interruption = Interruption()
         self._began = time.monotonic()
@@ -91,13 +95,15 @@ class SeveralGpus:
             self._workers = {each: WorkerKeeper(settings.policy, each, self._interruption) for each in indices}
             for workers in self._workers.values():
                 opened.callback(workers.close)
-            for index in self._identify(gpus, device):
+            found = list(self._identify(gpus, device))
+            self._staying.update(found)
+            for index in found:
                 pool = CompilePool(None, jobs=jobs.count, timeout=settings.compile_seconds, server=server)
                 opened.callback(pool.close)
                 self.executors[index] = GpuExecutor(
                     settings,
                     GpuChildren(self._workers[index], pool, jobs),
-                    health=GpuHealth(),
+                    health=GpuHealth(partial(self._may_leave, index)) if len(found) > 1 else None,
                     interruption=self._interruption,
                 )
             self._closing = opened.pop_all()
@@ -121,6 +127,8 @@ class SeveralGpus:
 
     def drop(self, index: int, reason: str) -> None:
         """Do without a GPU, for the reason that is told at the end; by the thread that uses its executor."""
+        with self._leaving:
+            self._staying.discard(index)
         self._dropped[index] = reason
         self.executors[index].close()
 
@@ -146,6 +154,14 @@ class SeveralGpus:
     def close(self) -> None:
         """End every child process; safe to call twice."""
         self._closing.close()
+
+    def _may_leave(self, index: int) -> bool:
+        """Let a GPU whose times are disturbed be dropped if another stays; the last measures on, and marks its rows."""
+        with self._leaving:
+            is_last = not self._staying - {index}
+            if not is_last:
+                self._staying.discard(index)
+            return not is_last
 
     def _identify(self, gpus: GpuNames, device: str | None) -> Iterator[int]:
         """Wait until all have said which device they are; return those that may search together."""

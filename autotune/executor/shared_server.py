@@ -37,17 +37,24 @@ class SharedServer:
     Attributes:
         numbers: those of problems, which no two pools may share.
         heard_at: ``time.monotonic()`` of its last answer to any pool.
+        counts: of each pool, what returns the number of answers that it waits for; may be called from any thread.
     """
 
     def __init__(self, *, jobs: int, timeout: float, interruption: Interruption) -> None:
         self.numbers = itertools.count(1)
         self.heard_at = time.monotonic()
+        self.counts: list[Callable[[], int]] = []
         self._settings = json.dumps({"jobs": jobs, "timeout": timeout})
         self._interruption = interruption
         self._device: Device | None = None
         self._lock = threading.Lock()  # of what follows
         self._lines: dict[int, Line] = {}  # by the numbers of their problems
         self._current = self._begin()
+
+    @property
+    def awaited(self) -> int:
+        """The number of answers that its pools wait for, together."""
+        return sum(count() for count in self.counts)
 
     def use(self, device: Device) -> None:
         """Compile for this device, whichever pool says so first; all GPUs are of one kind."""

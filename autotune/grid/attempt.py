@@ -7,6 +7,7 @@ Data-Intensive Applications, chapter 8).
 """
 
 import json
+import math
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any, Literal, get_args
@@ -85,6 +86,11 @@ def decode_attempt(data: bytes, where: str) -> Attempt:
         attempt = Attempt(**{**given, "started": datetime.fromisoformat(given["started"])})
         if attempt.started.tzinfo is None:
             raise ValueError(f"started={given['started']!r} has no time zone")
+        _require_texts(attempt, "task", "token", "host", "device", "toolchain")
+        if attempt.power_cap_watts is not None:
+            _require_numbers(attempt.power_cap_watts)
+        if type(attempt.number) is not int or attempt.executor not in get_args(AnsweredBy):
+            raise ValueError(f"number={attempt.number!r} or executor={attempt.executor!r} is none")
         return attempt
     except (ValueError, TypeError, KeyError) as error:
         raise TableError(f"{where}: is not an attempt at a task: {type(error).__name__}: {error}") from error
@@ -94,9 +100,22 @@ def decode_ending(data: bytes, where: str) -> AttemptEnd:
     """Return the ending in a file's bytes; TableError, with the file's name, where it holds none."""
     try:
         ending = AttemptEnd(**json.loads(data))
-        counts = [ending.seconds, *ending.trials.values()]
-        if not all(isinstance(each, int | float) for each in counts) or ending.state not in get_args(State):
-            raise ValueError(f"{ending} has a state or a count that is none")
+        _require_texts(ending, "task", "token", "message")
+        _require_numbers(ending.seconds, *ending.trials.values())
+        if ending.state not in get_args(State):
+            raise ValueError(f"state={ending.state!r} is none")
         return ending
     except (ValueError, TypeError, AttributeError) as error:
         raise TableError(f"{where}: is not the end of an attempt: {type(error).__name__}: {error}") from error
+
+
+def _require_texts(record: Attempt | AttemptEnd, *names: str) -> None:
+    for name in names:
+        if not isinstance(value := getattr(record, name), str):
+            raise ValueError(f"{name}={value!r} is no text")
+
+
+def _require_numbers(*values: object) -> None:
+    for value in values:
+        if not isinstance(value, int | float) or not math.isfinite(value):
+            raise ValueError(f"{value!r} is no number")

@@ -1,5 +1,6 @@
 """Entries of a grid file: the keys of a table, the values that each takes, and the table as plain data."""
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,7 +23,8 @@ PLURALS: Final = {
     "shape": "shapes",
     "implementation": "implementations",
 }
-NO_LIMIT: Final = "none"
+NO_LIMIT: Final = "none"  # of a budget; no other key has a value of this meaning
+LARGEST_SEED: Final = 2**32 - 1  # that ``tune`` takes
 # The options of `autotune search` that have their name in a grid, one value or a list of them.
 OPTIONS: Final = tuple(name for name in DECLARATIONS if name not in (*PLURALS, "kernel", "seq", "context"))
 EXPECTED: Final[Mapping[str, str]] = {
@@ -32,7 +34,7 @@ EXPECTED: Final[Mapping[str, str]] = {
     "budget": f'seconds, or a text such as "90s", "2m" or "{NO_LIMIT}"',
     "trials": "an integer from 1",
     "sampler": " or ".join(map(repr, get_args(Sampler))),
-    "seed": "an integer from 0",
+    "seed": f"an integer from 0 to {LARGEST_SEED}",
     "priority": "an integer",
     **dict.fromkeys(OPTIONS, "a value of this option of autotune search, or a list of them"),
 }
@@ -69,7 +71,7 @@ def check_value(key: str, value: Any, where: str, *, typed: str) -> Any:
     """Return a value in the form of ``GridEntry``; UsageError, with the key as ``typed``, for another."""
     with naming(where, typed):
         found = _check_of(key)(value)
-    if found is None and value != NO_LIMIT:
+    if found is None and (key, value) != ("budget", NO_LIMIT):
         raise UsageError(f"{where}: {typed}={value!r} is not allowed; expected {EXPECTED[key]}")
     return found
 
@@ -112,8 +114,8 @@ def _budget(value: Any) -> float | None:
     return float(value) if type(value) in (int, float) and 0 < value < 1e9 else None
 
 
-def _integer(low: int | None = None) -> Callable[[Any], int | None]:
-    return lambda value: value if type(value) is int and (low is None or value >= low) else None
+def _integer(low: float = -math.inf, high: float = math.inf) -> Callable[[Any], int | None]:
+    return lambda value: value if type(value) is int and low <= value <= high else None
 
 
 def _sampler(value: Any) -> str | None:
@@ -136,6 +138,6 @@ _CHECKS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "budget": _budget,
     "trials": _integer(1),
     "sampler": _sampler,
-    "seed": _integer(0),
+    "seed": _integer(0, LARGEST_SEED),
     "priority": _integer(),
 }

@@ -59,11 +59,6 @@ class GridPlace:
         found = (RECORD_NAME.fullmatch(name) for name in self.folder.list(f"{TASKS}/{task}"))
         return max(((int(each[2]), each[3]) for each in found if each and each[4] == "begun"), default=None)
 
-    def last_begun(self, task: str) -> float | None:
-        """Return when the attempt that owns a task began, in seconds since the epoch; None where none did."""
-        attempts, _ = self.records(self.folder.list(f"{TASKS}/{task}"))
-        return max(attempts, key=lambda each: each.order).started.timestamp() if attempts else None
-
     def records(
         self, names: Iterable[str] | None = None, *, on_damaged: OnDamaged = raise_damaged
     ) -> tuple[list[Attempt], list[AttemptEnd]]:

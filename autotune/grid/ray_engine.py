@@ -20,7 +20,7 @@ from typing import Any, Final, Literal, Protocol
 from autotune.errors import TableError, one_line
 from autotune.grid.attempt import AttemptEnd
 from autotune.grid.done_tasks import done_tasks
-from autotune.grid.flight import Flight
+from autotune.grid.flight import Flight, Owner
 from autotune.grid.grid_task import GridTask
 from autotune.grid.place import GridPlace, absolute_place
 from autotune.grid.ray_connection import connected, import_ray
@@ -187,6 +187,13 @@ class _Run:
                 self.missing[device] = len(queue)
                 self.observer.on_missing(device, len(queue))
 
+    def _owner(self, task: GridTask) -> Owner:
+        """Return the attempt that owns a task now; None, too, where the place does not say: then any counts as new."""
+        try:
+            return GridPlace(self.place).owner(task.key)
+        except (TableError, OSError):
+            return None
+
     def _has_hung(self, flight: Flight) -> bool:
         try:
             return flight.has_hung(GridPlace(self.place))
@@ -243,8 +250,9 @@ class _Run:
         encoded = json.dumps(task.as_dict())
         registered = json.dumps(_references(task))
         call = self.remote.options(**options)
+        before = self._owner(task)
         reference = call.remote(encoded, registered, self.place, self.replay, list(self.imports))
-        self.flying[reference] = Flight(task, node, submitted=time.time(), looked=time.monotonic())
+        self.flying[reference] = Flight(task, node, before, looked=time.monotonic())
         self._note(task, "submitted")
 
     def _settle_ready(self) -> None:

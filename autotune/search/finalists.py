@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
-from autotune.executor import Baselines
+from autotune.executor import Baselines, DisturbedRaceError
 from autotune.search.recorder import NO_VERDICT, Recorder, keep_race
 from autotune.table import tie_set
 from autotune.trial import Candidate, Status, Trial, median_us
@@ -82,7 +82,12 @@ def race_finalists(
             return decided
         known = len(refuted)
         on_race(finalists)
-        rows += keep_race(executor.race(finalists, seconds=race_seconds(), baselines=baselines), recorders)
+        try:
+            race = executor.race(finalists, seconds=race_seconds(), baselines=baselines)
+        except DisturbedRaceError as error:
+            rows += keep_race(error.race, recorders)
+            raise
+        rows += keep_race(race, recorders)
 
 
 def is_decided(race: Sequence[Trial], finalists: Sequence[Candidate]) -> bool:

@@ -100,9 +100,10 @@ def compile_all(
     pool = CompilePool(device, jobs=jobs, timeout=settings.compile_seconds)
     try:
         pool.open(operation, shape)
-        for candidate in wanted:
+        unique = dict.fromkeys(wanted)
+        for candidate in unique:
             pool.submit(candidate)
-        for _ in wanted:
+        for _ in unique:
             outcome = pool.receive(patience)
             if outcome is None:
                 break

@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from autotune.errors import InvalidShapeError, SearchError
@@ -127,10 +128,14 @@ def search(
         )
     except KeyboardInterrupt:
         ending = Ending.INTERRUPTED
-    store.compact(operation.name, executor.device)
     left_out = (ImplementationResult(implementation=name, skipped=why, statuses={}) for name, why in skipped.items())
     parts = [*(study.result() for study in studies), *left_out]
-    result = _conclude(operation, shape, studies, parts, rows, ending)
+    conclude = partial(_conclude, operation, shape, studies, parts, rows)
+    try:
+        store.compact(operation.name, executor.device)
+        result = conclude(ending)
+    except KeyboardInterrupt:  # what was found is stored, and the next run compacts
+        result = conclude(Ending.INTERRUPTED)
     stages = {name: moment - started for name, moment in reached.items()}
     return replace(result, seconds=time.monotonic() - started, is_decided=is_decided, stages=stages)
 

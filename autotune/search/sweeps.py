@@ -1,5 +1,6 @@
 """Shipped tables of finished sweeps."""
 
+import re
 from dataclasses import fields
 from pathlib import Path
 from typing import Final
@@ -16,9 +17,14 @@ FOLLOWS: Final = {
     "kv_heads": "heads",
     "seq_kv": "seq_q",
     "mean_context": "max_context",
+    "mean_seq_q": "max_seq_q",
+    "max_seq_kv": "max_seq_q",
+    "mean_seq_kv": "max_seq_kv",
     "head_dim_v": "head_dim",
     "kv_dtype": "dtype",
 }
+SIZES: Final = {"batch": "b", "heads": "h", "max_context": "c", "seq_q": "s", "head_dim": "d"}  # the name begins so
+UNSAFE: Final = re.compile(r"[^\w.+-]")  # what a user's shape may hold, and no file's name
 ORDER: Final = ("seq_q", "page_size", "layout")  # after those that follow, as names have had it; all others come last
 
 
@@ -63,22 +69,28 @@ def ship_sweep(result: SearchResult, results: Path) -> None:
 def sweep_name(implementation: str, shape: Shape, policy: Policy) -> str:
     """Name a sweep's file by the problem it is of, and by the policy of its times where it is not the usual one.
 
+    Of a shape of any operation: which fields it has is its own matter.
+
     Example:
         >>> sweep_name("triton", AttentionShape(batch=16, heads=16, seq_q=1024, head_dim=128, causal=True), Policy())
         'triton_b16_h16_s1024_d128_causal_bfloat16'
     """
     values = shape.as_dict()
     is_paged = "max_context" in values
-    length = f"c{values['max_context']}" if is_paged else f"s{values['seq_q']}"
-    sizes = f"b{values['batch']}_h{values['heads']}_{length}_d{values['head_dim']}"
-    named = {"batch", "heads", "head_dim", "dtype", *(["max_context"] if is_paged else ["seq_q", "causal"])}
+    sizes = {name: letter for name, letter in SIZES.items() if name in values and not (is_paged and name == "seq_q")}
+    named = {*sizes, "dtype", *(() if is_paged else ("causal",))}
     usual = {field.name: field.default for field in fields(shape)} | dict(shape.ABSENT)
-    usual |= {name: values.get(source) for name, source in FOLLOWS.items()}
+    usual |= {name: values[source] for name, source in FOLLOWS.items() if source in values}
     others = [
-        f"_{name}" if values[name] is True else f"_{name}{values[name]}"
+        name if values[name] is True else f"{name}{values[name]}"
         for name in dict.fromkeys([*FOLLOWS, *ORDER, *values])
         if name in values and name not in named and values[name] != usual[name]
     ]
-    mask = "" if is_paged else "_causal" if values["causal"] else "_full"
-    how = "" if policy == Policy() else f"_{policy.mode}_{policy.cache}"
-    return f"{implementation}_{sizes}{''.join(others)}{mask}_{values['dtype']}{how}"
+    parts = [*(f"{letter}{values[name]}" for name, letter in sizes.items()), *others]
+    if "causal" in values and not is_paged:
+        parts.append("causal" if values["causal"] else "full")
+    if "dtype" in values:
+        parts.append(str(values["dtype"]))
+    if policy != Policy():
+        parts += [policy.mode, policy.cache]
+    return "_".join([implementation, *(UNSAFE.sub("-", str(part)) for part in parts)])

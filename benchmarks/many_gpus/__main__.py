@@ -25,8 +25,10 @@ from statistics import geometric_mean
 from typing import Any, Final
 
 from autotune import platforms
+from autotune.errors import one_line
 from autotune.executor.gpu import GpuExecutor
 from autotune.executor.settings import Settings
+from autotune.table.files import write_bytes
 from benchmarks.console import print_head, print_row, require_gpu
 from benchmarks.many_gpus.on_ray import run_by_ray
 from benchmarks.many_gpus.ties import is_inside
@@ -57,17 +59,20 @@ class Found:
         self.runs: dict[str, GridRun] = {}
         self.inside: dict[str, list[bool | None]] = {}  # None: not judged yet
         if path.exists():
-            kept = json.loads(path.read_text())
-            if kept["options"] != self._options:
-                sys.exit(f"benchmarks.many_gpus: {path} is of {kept['options']}, not of {self._options}; name another")
-            self.runs = {name: GridRun.from_dict(run) for name, run in kept["runs"].items()}
-            self.inside = kept["inside"]
+            try:
+                kept = json.loads(path.read_text())
+                there, self.inside = kept["options"], kept["inside"]
+                self.runs = {name: GridRun.from_dict(run) for name, run in kept["runs"].items()}
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                sys.exit(f"benchmarks.many_gpus: {path} is damaged: {one_line(error)}; move it away to begin anew")
+            if there != self._options:
+                sys.exit(f"benchmarks.many_gpus: {path} is of {there}, not of {self._options}; name another")
 
     def keep(self) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        """Replace the file whole: a kill on the way leaves the old one."""
         runs = {name: run.as_dict() for name, run in self.runs.items()}
         whole = {"options": self._options, "runs": runs, "inside": self.inside}
-        self._path.write_text(json.dumps(whole, indent=2) + "\n")
+        write_bytes(self._path, (json.dumps(whole, indent=2) + "\n").encode())
 
     def left(self) -> list[tuple[str, int]]:
         """Return the winners that were not judged yet, by their run and their place in the grid."""

@@ -1,6 +1,7 @@
 """The benchmark of many GPUs: its grid, the judge of a winner that was not in the race, what is kept and missed."""
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -101,6 +102,33 @@ def test_runs_and_verdicts_are_kept_and_go_on(tmp_path: Path, capsys: pytest.Cap
     assert json.loads(path.read_text())["options"] == OPTIONS
     with pytest.raises(SystemExit, match="name another"):
         Found(path, {**OPTIONS, "trials": 5})
+
+
+def test_a_kill_while_runs_are_kept_leaves_those_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "many_gpus.json"
+    found = Found(path, OPTIONS)
+    found.runs["1"] = ONE
+    found.keep()
+    before = path.read_bytes()
+    found.runs["2"] = TWO
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", stop)
+        with pytest.raises(KeyboardInterrupt):
+            found.keep()
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("text", ["", '{"opt', "[]", "{}", '{"options": {}, "runs": {"1": {}}, "inside": {}}'])
+def test_a_damaged_file_of_runs_is_named(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "many_gpus.json"
+    path.write_text(text)
+    with pytest.raises(SystemExit, match=r"many_gpus\.json is damaged: .*; move it away to begin anew"):
+        Found(path, OPTIONS)
 
 
 def test_misses_are_named(tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
 """A child's messages arrive whole and in order, and its death is told from its silence."""
 
 import os
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -136,6 +138,27 @@ def test_a_child_that_ignores_its_closing_is_killed(start: StartChild, monkeypat
     child.close()
     with pytest.raises(ChildDiedError, match="exit status -9"):
         child.send({})
+
+
+def test_a_child_that_does_not_end_when_it_is_killed_is_left_behind(
+    start: StartChild, processes: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("autotune.executor.child.KILL_SECONDS", 0.05)
+    monkeypatch.setattr("autotune.executor.child.GRACE_SECONDS", 0.05)
+    child = start("time.sleep(600)")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "killpg", lambda group, number: None)
+        with pytest.warns(RuntimeWarning, match=rf"process {child.pid} was killed and did not end in 0.05 s"):
+            child.kill()
+    child.kill()  # which neither waits nor warns again
+    child.close()
+    with pytest.raises(ChildDiedError, match="exit status none yet"):
+        child.receive(20.0)
+    (reaper,) = (each for each in threading.enumerate() if each.name == f"reaper of {child.pid}")
+    os.kill(child.pid, signal.SIGKILL)
+    processes.wait_for(0)
+    reaper.join(20.0)
+    assert child._process.returncode == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("ends_by_itself", [True, False])

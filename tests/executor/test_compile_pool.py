@@ -40,7 +40,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Candidat
         monkeypatch.setenv(GATE, str(tmp_path_factory.mktemp("gate")))  # open
         pool = CompilePool(NVIDIA_H200, jobs=3, timeout=TIMEOUT_SECONDS)
         pool.open(OPERATION, SHAPE)
-        configs = [candidate(compile=fault) for fault in (*reversed(BELIEVED), "fine")]
+        configs = [candidate(compile=fault) for fault in reversed(BELIEVED)]  # "fine" comes last
         for each in configs:
             pool.submit(each)
         found = [receive(pool) for _ in configs]
@@ -134,6 +134,23 @@ def test_stopping_ends_what_was_compiling_and_the_problem_stays_open(pool: Compi
     processes.wait_for(1)
     pool.submit(candidate(compile="huge"))
     assert receive(pool).candidate == candidate(compile="huge")
+    assert pool.receive(0.0) is None
+
+
+def test_stopping_all_but_some_leaves_their_compilers_alone(
+    pool: CompilePool, processes: Processes, tmp_path: Path
+) -> None:
+    pool.open(OPERATION, SHAPE)
+    pool.prepare(candidate(compile="gate"))
+    for fault in ("hang", "grandchild"):
+        pool.submit(candidate(compile=fault))
+    before = processes.wait_for(3)  # the last one waits
+    pool.stop_all_but([candidate(compile="gate")])
+    assert processes.wait_for(2) < before
+    pool.submit(candidate(compile="gate"), every_output=True)
+    pool.submit(candidate(compile="huge"), every_output=True)
+    (tmp_path / "gate").touch()
+    assert {receive(pool).candidate for _ in range(2)} == {candidate(compile="gate"), candidate(compile="huge")}
     assert pool.receive(0.0) is None
 
 

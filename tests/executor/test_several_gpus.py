@@ -12,6 +12,7 @@ import pytest
 from autotune import platforms
 from autotune.device import NVIDIA_H200
 from autotune.errors import AutotuneError, MissingDependencyError, UnusableGpuError, UsageError
+from autotune.executor import DisturbedRaceError
 from autotune.executor.gpu import GpuExecutor
 from autotune.executor.gpu_health import GpuHealth
 from autotune.executor.settings import GpuNames, Settings
@@ -156,7 +157,26 @@ def test_a_gpu_is_judged_by_what_is_disturbed_in_a_row() -> None:
     assert health.judge(hot) == "it was slowed down (hardware) in 3 measurements in a row"
 
 
-def test_a_race_that_is_disturbed_again_and_again_has_no_rows(
+def test_the_last_gpu_is_never_dropped_for_its_times() -> None:
+    health = GpuHealth(may_leave=lambda: False)
+    assert [health.judge(Conditions(contended=True)) for _ in range(4)] == [""] * 4
+
+
+def test_of_two_disturbed_gpus_one_stays(gpus: SeveralGpus) -> None:
+    first, second = (each.screener.health for each in gpus.executors.values())
+    assert first is not None
+    assert second is not None
+    assert [bool(first.judge(Conditions(contended=True))) for _ in range(3)] == [False, False, True]
+    gpus.drop(0, "another process used it")
+    assert [second.judge(Conditions(contended=True)) for _ in range(4)] == [""] * 4
+
+
+def test_the_only_gpu_is_not_judged(processes: Processes) -> None:
+    with closing(SeveralGpus(SETTINGS, [1])) as gpus:
+        assert gpus.executors[1].screener.health is None
+
+
+def test_a_race_that_is_disturbed_again_and_again_has_its_rows_in_the_error(
     gpus: SeveralGpus, trouble: Callable[[int, str], None]
 ) -> None:
     trouble(0, "shared")
@@ -164,8 +184,9 @@ def test_a_race_that_is_disturbed_again_and_again_has_no_rows(
     host.open(OPERATION, SHAPE)
     for _ in range(2):
         host.race([candidate()], seconds=0.1)
-    with pytest.raises(UnusableGpuError, match="another process used it during 3 measurements in a row"):
+    with pytest.raises(DisturbedRaceError, match="another process used it during 3 measurements in a row") as raised:
         host.race([candidate()], seconds=0.1)
+    assert [each.conditions.contended for each in raised.value.race.outcomes] == [True]
 
 
 SLOW_STAGES = [pytest.param(each, marks=pytest.mark.slow) for each in ("compiling", "race")]

@@ -1,12 +1,16 @@
 """Progress is counted from the records of attempts alone, and apart where rows would not mix."""
 
+import json
+import math
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from autotune.grid import Attempt, AttemptEnd, GridPlace, GridTask
+from autotune.grid.attempt import encode
 from autotune.grid.progress import GridProgress, Ledger
 from autotune.shape import AttentionShape
 
@@ -133,6 +137,49 @@ def test_a_damaged_record_is_warned_of_and_passed_over(tmp_path: Path, name: str
         ledger.read(place)
     ledger.read(place)  # which says it no second time
     assert ledger.progress(NOW).states == {"waiting": 6, "done": 1}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"number": "2"},
+        {"number": 2.5},
+        {"token": 5},
+        {"host": None},
+        {"device": []},
+        {"power_cap_watts": {}},
+        {"power_cap_watts": "700"},
+        {"toolchain": {}},
+        {"started": 5},
+        {"executor": "tpu"},
+    ],
+    ids=str,
+)
+def test_a_beginning_with_an_odd_field_is_passed_over(tmp_path: Path, change: dict[str, Any]) -> None:
+    place, ledger = GridPlace(tmp_path), Ledger(TASKS[:1])
+    attempt = begun(TASKS[0], minutes=1)
+    place.begin(attempt)
+    odd = json.loads(encode(replace(attempt, token="ff"))) | change
+    place.folder.write(f"tasks/{TASKS[0].key}/2-ff.begun.json", json.dumps(odd).encode())
+    with pytest.warns(RuntimeWarning, match="is not an attempt"):
+        ledger.read(place)
+    assert ledger.progress(NOW).states == {"running": 1}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"seconds": "1"}, {"seconds": math.inf}, {"trials": {"ok": None}}, {"message": None}, {"token": 5}],
+    ids=str,
+)
+def test_an_ending_with_an_odd_field_is_passed_over(tmp_path: Path, change: dict[str, Any]) -> None:
+    place, ledger = GridPlace(tmp_path), Ledger(TASKS[:1])
+    attempt = begun(TASKS[0], minutes=1)
+    place.begin(attempt)
+    odd = json.loads(encode(ended(attempt, "done"))) | change
+    place.folder.write(f"tasks/{TASKS[0].key}/{attempt.token}.ended.json", json.dumps(odd).encode())
+    with pytest.warns(RuntimeWarning, match="is not the end of an attempt"):
+        ledger.read(place)
+    assert ledger.progress(NOW).states == {"running": 1}
 
 
 def test_a_task_is_done_by_its_end_where_its_beginning_is_damaged(tmp_path: Path) -> None:

@@ -302,7 +302,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         now[0] += 3600.0
         return now[0]
 
-    fake = SimpleNamespace(monotonic=monotonic, time=lambda: now[0], sleep=lambda seconds: None)
+    fake = SimpleNamespace(monotonic=monotonic, time=lambda: 10**6 + now[0], sleep=lambda seconds: None)
     monkeypatch.setattr(ray_engine, "time", fake)
     monkeypatch.setattr(flight, "time", fake)
     return now
@@ -311,8 +311,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 class Beginning:
     """Answers nothing on some nodes, where each submission of a task begins an attempt at the engine's time."""
 
-    def __init__(self, place: Path, clock: list[float], hanging: Collection[str], *, again: bool = False) -> None:
+    def __init__(
+        self, place: Path, clock: list[float], hanging: Collection[str], *, again: bool = False, skew: float = 0.0
+    ) -> None:
         self.place, self.clock, self.hanging, self.again = GridPlace(place), clock, hanging, again
+        self.skew = skew
         self.begun: set[int] = set()
         self.left = 10  # answers of a worker that dies and begins again
         self.ray = FakeRay({"hanging": node(), "sound": node()} if "a" not in hanging else {"a": node()}, self)
@@ -321,7 +324,7 @@ class Beginning:
         number = len(self.ray.submitted) + (len(self.begun) if self.again else 0)
         if at in self.hanging and number not in self.begun:
             self.begun.add(number)
-            started = datetime.fromtimestamp(self.clock[0], UTC)
+            started = datetime.fromtimestamp(10**6 + self.clock[0] + self.skew, UTC)
             key = GridTask.from_dict(json.loads(encoded)).key
             self.place.begin(begun(0, task=key, number=number, started=started))
         self.left -= 1
@@ -336,6 +339,15 @@ def test_a_task_that_hangs_on_a_living_node_is_killed_and_runs_elsewhere(
     assert (outcome.counts["done"], outcome.counts["moved"], outcome.failures) == (1, 1, [])
     assert ray.killed == [0]
     assert [options["scheduling_strategy"] for options, _ in ray.submitted] == ["hanging", "sound"]
+
+
+@pytest.mark.parametrize("seconds", [-7200.0, 7200.0])
+def test_a_task_hangs_by_the_clock_of_the_engine_whatever_that_of_its_worker_says(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, clock: list[float], seconds: float
+) -> None:
+    beginning = Beginning(tmp_path, clock, ["hanging"], skew=seconds)
+    assert Run(monkeypatch, beginning.ray, tmp_path).run([task(0, budget=60.0)]).counts["moved"] == 1
+    assert beginning.ray.killed == [0]
 
 
 def test_a_task_that_always_hangs_fails_after_as_many_attempts_as_any(

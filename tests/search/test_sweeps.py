@@ -1,16 +1,18 @@
 """A sweep ships whole or not at all, under the name of its problem, and of its policy where that is not the usual."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 
 from autotune.errors import SearchError, TableError
 from autotune.search import Limits, SearchResult, search, sweeps
 from autotune.search.sweeps import ship_sweep, sweep_name
-from autotune.shape import AttentionShape
+from autotune.shape import AttentionShape, PagedShape, Shape
 from autotune.table import Store, shipped_sweeps
 from autotune.trial import Policy, Stage, Status
+from autotune.varlen_shape import VarlenShape
 from tests.search.synthetic import SHAPE, SMALL, SYNTHETIC_SMALL, FakeExecutor, valid
 
 PLAIN = {"batch": 2, "heads": 8, "seq_q": 64, "head_dim": 128}
@@ -29,6 +31,39 @@ PLAIN = {"batch": 2, "heads": 8, "seq_q": 64, "head_dim": 128}
 def test_a_sweep_is_named_after_its_problem(changes: dict[str, object], policy: Policy, name: str) -> None:
     shape = AttentionShape(**{**PLAIN, **changes})  # type: ignore[arg-type]
     assert sweep_name("triton", shape, policy) == f"triton_{name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows(Shape):
+    """A user's."""
+
+    FAMILY: ClassVar[tuple[str, ...]] = ()
+
+    rows: int
+    width: int = 8
+    kind: str = "plain"
+
+
+VARLEN: dict[str, Any] = {"batch": 4, "heads": 8, "max_seq_q": 1024, "head_dim": 128}
+PAGED: dict[str, Any] = {"batch": 1, "heads": 8, "kv_heads": 1, "max_context": 8192, "head_dim": 128}
+
+
+@pytest.mark.parametrize(
+    ("shape", "name"),
+    [
+        (VarlenShape(**VARLEN), "b4_h8_d128_max_seq_q1024_full_bfloat16"),
+        (
+            VarlenShape(**VARLEN, mean_seq_q=512, causal=True),
+            "b4_h8_d128_mean_seq_q512_mean_seq_kv512_max_seq_q1024_causal_bfloat16",
+        ),
+        (PagedShape(**PAGED), "b1_h8_c8192_d128_kv_heads1_bfloat16"),
+        (PagedShape(**PAGED, mean_context=4096), "b1_h8_c8192_d128_kv_heads1_mean_context4096_bfloat16"),
+        (Rows(rows=4), "rows4"),
+        (Rows(rows=4, width=16, kind="a/b"), "rows4_width16_kinda-b"),
+    ],
+)
+def test_a_sweep_of_any_operation_has_a_name(shape: Shape, name: str) -> None:
+    assert sweep_name("mine", shape, Policy()) == f"mine_{name}"
 
 
 def swept(store: Store, *, contended: bool = False) -> SearchResult:

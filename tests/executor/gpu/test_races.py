@@ -3,7 +3,7 @@
 import pytest
 
 from autotune.errors import SearchError
-from autotune.executor import BaselineResult, recovery
+from autotune.executor import BaselineResult, messages, recovery
 from autotune.executor.gpu import GpuExecutor
 from autotune.trial import Status
 from tests.executor.driving import assert_works, collect
@@ -136,6 +136,23 @@ def test_what_a_race_needs_is_compiled_while_others_are_screened(executor: GpuEx
     race = executor.race([expected, refused], seconds=0.1)
     assert [outcome.status for outcome in race.outcomes] == [Status.OK, Status.OUT_OF_RESOURCES]
     assert_works(executor)
+
+
+def test_a_race_awaits_the_compiles_that_began_for_it(executor: GpuExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[messages.Message] = []
+    send = executor._pool._send
+
+    def note(message: messages.Message) -> None:
+        sent.append(message)
+        send(message)
+
+    monkeypatch.setattr(executor._pool, "_send", note)
+    expected = candidate(extra_us=5)
+    executor.submit(candidate(compile="hang"))
+    executor.expect_race([expected], is_near=True)
+    race = executor.race([expected], seconds=0.1)
+    assert [outcome.status for outcome in race.outcomes] == [Status.OK]
+    assert [type(each).__name__ for each in sent] == ["Compile", "Compile", "KeepCompiling"]
 
 
 def test_one_race_takes_candidates_of_several_implementations(executor: GpuExecutor) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from autotune.errors import SearchError
+from autotune.executor import DisturbedRaceError, Race
 from autotune.search import rotation, session
 from autotune.search.finalists import FINALIST_RATIO, FINALISTS
 from autotune.space import Config
@@ -37,6 +38,26 @@ def test_the_finalists_as_they_stand_are_told_ahead_of_the_race(store: Store, ca
         (number, number > 30 - capacity) for number in range(rotation.EXPECTED, 30)
     ]
     assert len(set(executor.raced[0]) - set(executor.expected[-1][1])) <= 1  # by the last verdict
+
+
+def test_a_race_after_which_the_gpu_is_dropped_is_kept_and_run_again_elsewhere(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executor, race = FakeExecutor(contended=True), FakeExecutor.race
+
+    def disturbed(self: FakeExecutor, candidates: list[Candidate], **options: Any) -> Race:
+        raise DisturbedRaceError("another process used it", race(self, candidates, **options))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FakeExecutor, "race", disturbed)
+        with pytest.raises(DisturbedRaceError):
+            run(executor, store)
+    kept = rows(store, Stage.RACE)
+    assert {row.config for row in kept} == set(executor.races[0])
+    other = FakeExecutor()
+    assert run(other, store).is_decided
+    assert not other.submitted
+    assert len(rows(store, Stage.RACE)) == len(kept) + len(other.races[0])
 
 
 def test_a_sweep_tells_of_no_race(store: Store) -> None:

@@ -1,12 +1,13 @@
 """A second search measures only what is missing, also after Ctrl-C; what no longer holds is measured again."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from autotune.search import SAMPLERS, Limits, Sampler, search
+from autotune.search import SAMPLERS, Limits, Sampler, search, session
 from autotune.shape import Shape
-from autotune.table import Store
+from autotune.table import Store, winners
 from autotune.trial import Policy, Stage, Status
 from tests.search.session.searching import SPACE, rows, run, winner_of
 from tests.search.synthetic import LARGE, SHAPE, SMALL, SYNTHETIC, FakeExecutor
@@ -114,3 +115,26 @@ def test_an_interrupted_search_still_names_the_winner_of_an_earlier_race(store: 
     after = run(FakeExecutor(interrupt_at=2), store, trials=10)
     assert after.interrupted
     assert after.winner == before.winner
+
+
+@pytest.mark.parametrize("step", ["compact", "winners"])
+def test_what_was_found_is_told_where_ctrl_c_falls_after_the_race(
+    store: Store, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    pressed: list[str] = []
+
+    def interrupt(*arguments: Any) -> Any:
+        if pressed:
+            return winners(*arguments)
+        pressed.append(step)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store if step == "compact" else session, step, interrupt)
+        result = run(FakeExecutor(), store, trials=8)
+    assert pressed
+    assert result.interrupted
+    assert result.winner is not None
+    following = FakeExecutor()
+    assert run(following, store, trials=8).winner == result.winner
+    assert not following.races

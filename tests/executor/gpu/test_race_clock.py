@@ -1,0 +1,80 @@
+"""The seconds of a race run from its request: what is dropped before it takes from them, once for all that screen."""
+
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from autotune import platforms
+from autotune.device import NVIDIA_H200
+from autotune.executor import Race, gpu, screener
+from autotune.executor.compile_pool import Jobs
+from autotune.executor.gpu import GpuExecutor
+from autotune.executor.gpu_children import GpuChildren
+from autotune.executor.screener import DROP_SECONDS, Screener
+from autotune.trial import Outcome, Status
+from tests.executor.fake_keeper import FakeClock
+from tests.executor.faulty import OPERATION, SHAPE, candidate
+
+LENT = 7
+
+
+class SilentWorkers:
+    """Stands in for ``WorkerKeeper``: ready at once, and silent over whatever it is asked."""
+
+    device = NVIDIA_H200
+    is_interrupted = False
+
+    def __init__(self, clock: FakeClock) -> None:
+        self._clock = clock
+        self.lost = 0
+
+    def identify(self) -> None: ...
+
+    def open(self, *problem: Any) -> None: ...
+
+    def is_ready(self, timeout: float) -> bool:
+        return True
+
+    def ask(self, request: Any) -> bool:
+        return True
+
+    def receive(self, timeout: float) -> None:
+        self._clock.now += timeout
+
+    def lose(self) -> None:
+        self.lost += 1
+
+    def starving(self) -> Any:
+        return Mock(__enter__=Mock(), __exit__=Mock(return_value=None))
+
+
+def test_all_that_screen_are_left_one_moment_together_before_a_race(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, raced = FakeClock(), list[float]()
+    monkeypatch.setattr(gpu, "time", clock)
+    monkeypatch.setattr(screener, "time", clock)
+    monkeypatch.setattr(platforms, "has_gpu", lambda: True)
+
+    def race(*_: Any, seconds: float, **__: Any) -> Race:
+        raced.append(seconds)
+        return Race(())
+
+    monkeypatch.setattr(gpu, "race_with_recovery", race)
+    workers = [SilentWorkers(clock) for _ in range(LENT + 1)]
+    pool: Any = Mock(in_flight=0)
+    own: Any = workers[0]
+    executor = GpuExecutor(children=GpuChildren(own, pool, Jobs(1, "one")))
+    executor.open(OPERATION, SHAPE)
+    returned: list[Any] = []
+    lent: Any = workers[1:]
+    for each in lent:
+        executor.lend(Screener(each), returned.append)
+    executor._welcome()
+    for each in executor._screeners:
+        each.ask(Outcome(candidate=candidate(), status=Status.OK), early_stop=True, patience=20.0)
+    began = clock.now
+    executor.race([candidate()], seconds=10.0)
+    assert clock.now - began == DROP_SECONDS
+    assert raced == [10.0 - DROP_SECONDS]
+    assert returned == [None] * LENT
+    assert [each.lost for each in workers] == [1] * (LENT + 1)
