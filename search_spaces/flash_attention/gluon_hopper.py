@@ -160,7 +160,7 @@ def _schedule(*, is_narrow: bool, is_longer: bool) -> dict[str, Value]:
     """Return the order of causal tiles of heads up to 128 wide where it matters most, with what it needs.
 
     A narrow window leaves a tile a few blocks, so that neighbours share most of what they read: one after the other,
-    and with a slot more, it takes 0.84 to 0.97 times the usual schedule. Longest first, a program for each tile, long
+    and with a slot more, it takes 0.83 to 0.88 times the usual schedule. Longest first, a program for each tile, long
     prompts take 0.86 to 0.99 times (NVIDIA H200 and H100, 2026-11-26; ``python -m benchmarks.record grid``).
     """
     if is_narrow:
