@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from autotune.device import Device
 from autotune.errors import UsageError
 from autotune.package_files import package_files
+from autotune.process_lock import ProcessLock
 from autotune.shape import Shape
 from autotune.space import Config, Space
 from autotune.trial import Toolchain, Trial
@@ -215,9 +216,16 @@ def forget_sources() -> None:
     module_hash.cache_clear()
 
 
+# CPython 3.11 counts the depth of a syntax tree for all threads together, and may end the parses of two with a
+# SystemError (python/cpython#106905); searches on several GPUs hash sources side by side.
+_parsing: Final = ProcessLock()
+
+
 def _definitions(sources: Iterable[Path]) -> Iterator[tuple[str, ast.stmt]]:
     for path in sources:
-        for statement in ast.parse(path.read_text(encoding="utf-8")).body:
+        with _parsing:
+            module = ast.parse(path.read_text(encoding="utf-8"))
+        for statement in module.body:
             if isinstance(statement, ast.FunctionDef | ast.ClassDef):
                 yield statement.name, statement
             elif isinstance(statement, ast.Assign | ast.AnnAssign):

@@ -25,7 +25,7 @@ LINKS: Final = ("kernels", "search_spaces", "results")
 FLOORS: Final = (
     (
         "version redaction errors rounding dtypes shape varlen_shape device space trial likeness operation "
-        "implementation platforms units sheets package_files",
+        "implementation platforms units sheets package_files process_lock",
     ),
     ("models",),
     ("search_spaces",),

@@ -141,7 +141,7 @@ def test_a_disturbed_gpu_is_dropped_and_its_search_goes_on_elsewhere(tmp_path: P
     assert found.gpus[0].dropped == ""
     assert set(screened(tmp_path).values()) == {1}  # what was acknowledged was not asked again
     assert len(screened(tmp_path)) == CONFIGS * len(SHAPES)
-    assert not any(row.outcome.conditions.contended for row in kept(tmp_path) if row.stage is Stage.RACE)
+    assert not any(each.winner.outcome.conditions.contended for each in found.results if each.winner is not None)
 
 
 @pytest.mark.slow

@@ -12,9 +12,9 @@ from autotune.decorated.call_arguments import Maker
 from autotune.decorated.key_shapes import KernelShape
 from autotune.decorated.recorded_call import Grid, hold, record
 from autotune.dispatch import TunedKernel
-from autotune.dispatch.process_lock import ProcessLock
 from autotune.errors import AutotuneError
 from autotune.operation import Operation
+from autotune.process_lock import ProcessLock
 from autotune.shape import Shape
 
 

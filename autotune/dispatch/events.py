@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 from autotune.device import Device
-from autotune.dispatch.process_lock import ProcessLock
 from autotune.errors import SealedError, UsageError
+from autotune.process_lock import ProcessLock
 from autotune.shape import Shape
 from autotune.trial import Candidate
 from autotune.tuning_command import tuning_command

@@ -8,9 +8,9 @@ from typing import Any, Final, Literal
 from autotune.dispatch.declined_calls import DeclinedCalls
 from autotune.dispatch.events import begin_compile, note_decline, note_refusal, noting_first_call, watch_compiles
 from autotune.dispatch.evidence import NOTHING_RECORDED, Expectation
-from autotune.dispatch.process_lock import ProcessLock
 from autotune.errors import BaselineUnavailableError, UnsupportedCallError, is_toolchain_refusal
 from autotune.operation import ServedBaseline, ServedDefinition
+from autotune.process_lock import ProcessLock
 from autotune.registry import get_implementation, load_baselines, load_definition, load_kernel
 from autotune.shape import Shape
 from autotune.space import Config

@@ -32,10 +32,10 @@ from autotune.dispatch.pins import (
 )
 from autotune.dispatch.places import did_you_mean, find_device
 from autotune.dispatch.portfolio import choose, choose_all
-from autotune.dispatch.process_lock import ProcessLock
 from autotune.dispatch.table_reading import device_named, rows_of
 from autotune.errors import NoTunedKernelError, UsageError
 from autotune.implementation import Implementation
+from autotune.process_lock import ProcessLock
 from autotune.registry import get_operation, on_registered
 from autotune.shape import Shape
 from autotune.space import Config, Value
