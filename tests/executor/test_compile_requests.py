@@ -1,4 +1,4 @@
-"""What a compile pool asks of its server and which answers it takes for which: the server is fake, nothing compiles."""
+"""Requests of a compile pool and the answers that it takes for each, over a fake server; nothing compiles."""
 
 import itertools
 from collections import deque
