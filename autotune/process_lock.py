@@ -7,6 +7,8 @@ import threading
 class ProcessLock:
     """A lock that nobody holds in a forked child: a thread of the parent that held it would never free it there.
 
+    The thread that holds it may take it again, as a handler of a warning does that asks for a kernel.
+
     Example:
         >>> lock = ProcessLock()
         >>> with lock:
@@ -19,7 +21,7 @@ class ProcessLock:
             os.register_at_fork(after_in_child=self._renew)
 
     def _renew(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def __enter__(self) -> None:
         self._lock.acquire()

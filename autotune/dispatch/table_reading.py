@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from autotune import platforms
 from autotune.device import Device, slug_of
 from autotune.dispatch.devices import find_named, known_or_here
+from autotune.dispatch.read_once import ReadOnce
 from autotune.errors import one_line
 from autotune.registry import implementation_names, operation_names
 
@@ -31,7 +32,7 @@ def can_read_tables() -> bool:
     return True
 
 
-@cache
+@ReadOnce
 def rows_of(operation: str, implementations: tuple[str, ...], slug: str, generation: int) -> "tuple[Served, ...]":
     """Read the stored winners of implementations, on devices of a slug, or on all with ``""``; see ``served_of``."""
     if not can_read_tables():
@@ -57,7 +58,7 @@ def is_valid(row: "Served") -> bool:
     return is_valid(row.trial)
 
 
-@cache
+@ReadOnce
 def portfolios_of(operation: str, implementation: str, generation: int) -> "tuple[Assignment, ...]":
     """Read the portfolios of an implementation on all architectures."""
     if not can_read_tables():
@@ -67,7 +68,7 @@ def portfolios_of(operation: str, implementation: str, generation: int) -> "tupl
     return tuple(shipped_portfolios(operation, implementation=implementation, on_damaged=warn_damaged))
 
 
-@cache
+@ReadOnce
 def compilations_of(
     operation: str, implementation: str, arch: str, generation: int
 ) -> "dict[tuple[Shape, Config], list[Compilation]]":
@@ -83,9 +84,9 @@ def compilations_of(
 def forget() -> None:
     """Read the tables anew when they are asked next."""
     can_read_tables.cache_clear()
-    rows_of.cache_clear()
-    portfolios_of.cache_clear()
-    compilations_of.cache_clear()
+    rows_of.forget()
+    portfolios_of.forget()
+    compilations_of.forget()
 
 
 def device_named(
