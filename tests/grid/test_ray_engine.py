@@ -1,67 +1,21 @@
 """The engine hands tasks to Ray: by priority, as many as run at once, never again to who cannot run them."""
 
-import io
 import json
-import socket
-import subprocess
-import sys
 from collections import Counter
-from collections.abc import Collection
-from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from autotune import platforms
-from autotune.device import NVIDIA_H200
-from autotune.errors import MissingDependencyError, TableError, UsageError
-from autotune.grid import Attempt, AttemptEnd, GridPlace, GridTask, flight, ray_connection, ray_engine
+from autotune.grid import AttemptEnd, GridPlace, GridTask, ray_engine
 from autotune.grid.place import absolute_place
-from autotune.grid.ray_engine import GridOutcome, TaskState, run_on_ray
-from tests.grid import recorded_grid
+from autotune.grid.ray_engine import GridOutcome, TaskState
+from tests.grid.engine_run import DONE, H100, H200, Run, begun, node
 from tests.grid.fake_ray import FakeRay, FakeRayError, FakeTaskError
 from tests.grid.recorded_grid import task
 from tests.grid.replay_worker import study_of
 
-H200, H100 = "NVIDIA H200", "NVIDIA H100 80GB HBM3"
-DONE = json.dumps({"state": "done", "message": ""})
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look at the nodes before each answer."""
-    recorded_grid.install(monkeypatch)
-    monkeypatch.setattr(ray_engine, "LOOK_SECONDS", 0.0)
-
-
-class Run:
-    """One run on a fake cluster, and what it reported."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, ray: FakeRay, place: Path) -> None:
-        self.ray, self.place = ray, place
-        self.states: list[tuple[int, TaskState]] = []
-        self.missing: list[tuple[str, int]] = []
-        monkeypatch.setattr(ray_engine, "import_ray", lambda: ray)
-
-    def on_task(self, task: GridTask, state: TaskState, message: str = "") -> None:
-        self.states.append((study_of(task), state))
-
-    def on_missing(self, device: str, waiting: int) -> None:
-        self.missing.append((device, waiting))
-
-    def run(self, tasks: list[GridTask], **options: Any) -> GridOutcome:
-        return run_on_ray(tasks, self.place, observer=self, **options)
-
-    def order(self) -> list[int]:
-        return [study for study, state in self.states if state == "submitted"]
-
-
-def begun(study: int, **changes: Any) -> Attempt:
-    fields: dict[str, Any] = {"task": task(study).key, "number": 1, "token": "f0", "host": "node", "device": H200}
-    fields |= {"power_cap_watts": 700.0, "toolchain": "triton 3.6.0", "started": datetime.now(UTC)}
-    return Attempt(**{**fields, **changes})
+pytestmark = pytest.mark.usefixtures("quick_looks")
 
 
 def device_of(text: str) -> str:
@@ -70,10 +24,6 @@ def device_of(text: str) -> str:
 
 def unfit(why: str, scope: str = "host") -> str:
     return json.dumps({"unfit": why, "scope": scope})
-
-
-def node(gpus: int = 1, label: str = H200) -> dict[str, float]:
-    return {"CPU": 8, "GPU": gpus, label: 1}
 
 
 def test_tasks_run_by_priority_and_as_many_as_there_are_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -203,79 +153,6 @@ def test_workers_get_a_local_place_from_the_root(monkeypatch: pytest.MonkeyPatch
     assert [absolute_place(each) for each in ("~/place", "s3://b/c")] == ["/home/me/place", "s3://b/c"]
 
 
-class Starting(FakeRay):
-    """No cluster answers; one that is started here has a node with what was asked for."""
-
-    inits: list[dict[str, Any]]
-
-    def is_initialized(self) -> bool:
-        self._private = SimpleNamespace(ray_constants=SimpleNamespace(ENABLE_RAY_CLUSTER=True))
-        return False
-
-    def init(self, **options: Any) -> None:
-        listens = self._private.ray_constants.ENABLE_RAY_CLUSTER
-        self.inits = [*getattr(self, "inits", []), {**options, "listens": listens}]
-        if options["address"] != "local":
-            raise ConnectionError
-        self.living["own"] = {"CPU": 8, "GPU": 1, **options["resources"]}
-
-    def shutdown(self) -> None:
-        self.living.clear()
-
-
-@pytest.mark.parametrize(("replay", "labels"), [(False, {H200}), (True, {H200, H100})])
-def test_a_cluster_of_our_own_has_the_label_of_the_gpu_here(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, replay: bool, labels: set[str]
-) -> None:
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr(platforms, "has_gpu", lambda: True)
-    monkeypatch.setattr(platforms, "current_device", lambda: NVIDIA_H200)
-    ray = Starting({}, lambda *_: DONE)
-    outcome = Run(monkeypatch, ray, tmp_path).run([task(0), task(1, device=H100)], replay=replay)
-    assert set(ray.inits[1]["resources"]) == labels
-    assert (ray.inits[1]["_node_ip_address"], ray.inits[1]["listens"]) == ("127.0.0.1", False)
-    assert ray._private.ray_constants.ENABLE_RAY_CLUSTER
-    assert outcome.counts["done"] == len(labels)
-    expected = [] if replay else [f"no Ray cluster is there, and this host has no GPU '{H100}'"]
-    assert [message for _, message in outcome.failures] == expected
-
-
-def test_a_named_cluster_that_does_not_answer_is_not_replaced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(f"{ray_connection.__name__}.socket.create_connection", lambda *_: io.BytesIO())
-    run = Run(monkeypatch, ray := Starting({}, lambda *_: DONE), tmp_path)
-    with pytest.raises(UsageError, match="address='head:1': no Ray cluster answers"):
-        run.run([task(0)], address="head:1")
-    monkeypatch.setenv("RAY_ADDRESS", "head:6379")
-    with pytest.raises(UsageError, match="RAY_ADDRESS='head:6379': no Ray cluster answers"):
-        run.run([task(0)])
-    assert len(ray.inits) == 2
-
-
-def test_an_address_where_nothing_listens_is_refused_before_ray_tries_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    run = Run(monkeypatch, ray := Starting({}, lambda *_: DONE), tmp_path)
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    for address in (f"127.0.0.1:{port}", f"ray://127.0.0.1:{port}"):
-        with pytest.raises(
-            UsageError, match=rf"address='{address}': no Ray cluster answers there within 10 s \(.*refused"
-        ):
-            run.run([task(0)], address=address)
-    assert not hasattr(ray, "inits")
-
-
-def test_a_place_that_cannot_be_written_is_refused_before_ray_starts(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "file").touch()
-    ray = FakeRay({"a": node()}, lambda *_: DONE)
-    run = Run(monkeypatch, ray, tmp_path / "file" / "place")
-    with pytest.raises(TableError, match=r"cannot be listed: Not a directory"):
-        run.run([task(0)])
-    assert ray.submitted == []
-
-
 def test_tasks_of_a_dead_node_run_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Also where Ray itself does not answer for them, as for those that it queued at a frozen node."""
     ray = FakeRay({"frozen": node(), "sound": node()}, lambda _, at: None if at == "frozen" else DONE)
@@ -291,123 +168,6 @@ def test_tasks_of_a_dead_node_run_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp
     outcome = run.run([task(study) for study in range(4)])
     assert (outcome.counts["done"], outcome.counts["moved"], outcome.failures) == (4, 1, [])
     assert len(ray.cancelled) == 1
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The time of the engine, which goes on by an hour each time that it is asked."""
-    now = [0.0]
-
-    def monotonic() -> float:
-        now[0] += 3600.0
-        return now[0]
-
-    fake = SimpleNamespace(monotonic=monotonic, time=lambda: 10**6 + now[0], sleep=lambda seconds: None)
-    monkeypatch.setattr(ray_engine, "time", fake)
-    monkeypatch.setattr(flight, "time", fake)
-    return now
-
-
-class Beginning:
-    """Answers nothing on some nodes, where each submission of a task begins an attempt at the engine's time."""
-
-    def __init__(
-        self, place: Path, clock: list[float], hanging: Collection[str], *, again: bool = False, skew: float = 0.0
-    ) -> None:
-        self.place, self.clock, self.hanging, self.again = GridPlace(place), clock, hanging, again
-        self.skew = skew
-        self.begun: set[int] = set()
-        self.left = 10  # answers of a worker that dies and begins again
-        self.ray = FakeRay({"hanging": node(), "sound": node()} if "a" not in hanging else {"a": node()}, self)
-
-    def __call__(self, encoded: str, at: str) -> str | None:
-        number = len(self.ray.submitted) + (len(self.begun) if self.again else 0)
-        if at in self.hanging and number not in self.begun:
-            self.begun.add(number)
-            started = datetime.fromtimestamp(10**6 + self.clock[0] + self.skew, UTC)
-            key = GridTask.from_dict(json.loads(encoded)).key
-            self.place.begin(begun(0, task=key, number=number, started=started))
-        self.left -= 1
-        return None if at in self.hanging and (self.left > 0 or not self.again) else DONE
-
-
-def test_a_task_that_hangs_on_a_living_node_is_killed_and_runs_elsewhere(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, clock: list[float]
-) -> None:
-    ray = Beginning(tmp_path, clock, ["hanging"]).ray
-    outcome = Run(monkeypatch, ray, tmp_path).run([task(0, budget=60.0)])
-    assert (outcome.counts["done"], outcome.counts["moved"], outcome.failures) == (1, 1, [])
-    assert ray.killed == [0]
-    assert [options["scheduling_strategy"] for options, _ in ray.submitted] == ["hanging", "sound"]
-
-
-@pytest.mark.parametrize("seconds", [-7200.0, 7200.0])
-def test_a_task_hangs_by_the_clock_of_the_engine_whatever_that_of_its_worker_says(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, clock: list[float], seconds: float
-) -> None:
-    beginning = Beginning(tmp_path, clock, ["hanging"], skew=seconds)
-    assert Run(monkeypatch, beginning.ray, tmp_path).run([task(0, budget=60.0)]).counts["moved"] == 1
-    assert beginning.ray.killed == [0]
-
-
-def test_a_task_that_always_hangs_fails_after_as_many_attempts_as_any(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, clock: list[float]
-) -> None:
-    ray = Beginning(tmp_path, clock, ["a"]).ray
-    ((_, message),) = Run(monkeypatch, ray, tmp_path).run([task(0, budget=60.0)]).failures
-    assert message == ("6 hosts could not run it; the last: it did not end within 780 s, and its worker was killed")
-    assert ray.killed == list(range(6))
-
-
-def test_a_task_that_waits_for_a_gpu_of_another_job_does_not_hang(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, clock: list[float]
-) -> None:
-    GridPlace(tmp_path).begin(begun(0, task=task(0, budget=60.0).key, started=datetime.fromtimestamp(1.0, UTC)))
-    answers = iter([None] * 20)
-    ray = FakeRay({"a": node()}, lambda *_: next(answers, DONE))
-    assert Run(monkeypatch, ray, tmp_path).run([task(0, budget=60.0)]).counts == {"submitted": 1, "done": 1}
-    assert ray.killed == []
-
-
-def test_a_task_that_began_again_with_another_worker_has_its_time_anew(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, clock: list[float]
-) -> None:
-    ray = Beginning(tmp_path, clock, ["a"], again=True).ray
-    assert Run(monkeypatch, ray, tmp_path).run([task(0, budget=7200.0)]).counts == {"submitted": 1, "done": 1}
-    assert clock[0] > 3 * task(0, budget=7200.0).longest_seconds
-    assert ray.killed == []
-
-
-def test_what_waits_behind_a_task_that_hung_on_a_node_runs_there(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, clock: list[float]
-) -> None:
-    """The first task hung on a node, and the second keeps the other busy until the third has ended."""
-    first = task(0, budget=60.0, priority=9)
-    left = iter(range(50))
-
-    def answer(encoded: str, at: str) -> str | None:
-        match study_of(GridTask.from_dict(json.loads(encoded))), at:
-            case 0, "a":
-                if GridPlace(tmp_path).owner(first.key) is None:
-                    started = datetime.fromtimestamp(clock[0], UTC)
-                    GridPlace(tmp_path).begin(begun(0, task=first.key, started=started))
-                return None
-            case 1, _:
-                return None if (2, "done") not in run.states and next(left, None) is not None else DONE
-        return DONE
-
-    run = Run(monkeypatch, FakeRay({"a": node(), "b": node()}, answer), tmp_path)
-    assert run.run([first, task(1), task(2)]).counts["done"] == 3
-    assert [study for study, state in run.states if state == "done"] == [2, 1, 0]
-
-
-def test_a_task_without_a_budget_may_take_for_ever(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, clock: list[float]
-) -> None:
-    answers = iter([None] * 20)
-    ray = FakeRay({"a": node()}, lambda *_: next(answers, DONE))
-    assert Run(monkeypatch, ray, tmp_path).run([task(0)]).counts == {"submitted": 1, "done": 1}
-    assert ray.killed == []
 
 
 def test_what_kills_its_workers_fails_and_says_so_at_the_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -442,14 +202,3 @@ def test_ctrl_c_cancels_what_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert outcome.interrupted
     assert outcome.counts == {"submitted": 2, "interrupted": 2}
     assert ray.cancelled == [0, 1]
-
-
-def test_without_ray_an_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(MissingDependencyError, match=r'`pip install "attention-autotune\[ray\]"`'):
-        run_on_ray([task(0)], tmp_path)
-
-
-def test_the_engine_imports_without_ray() -> None:
-    code = "import sys; sys.modules['ray'] = None; import autotune.grid.ray_engine"
-    subprocess.run([sys.executable, "-c", code], check=True)
