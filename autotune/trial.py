@@ -3,11 +3,13 @@
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Literal
+from typing import Final, Literal
 
 from autotune.device import Device
 from autotune.shape import Shape
 from autotune.space import Config
+
+LARGEST_SEED: Final = 2**32 - 1  # of a study; numpy's RandomState, by which Optuna's samplers draw, takes no larger one
 
 
 class Status(StrEnum):

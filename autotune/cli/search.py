@@ -24,7 +24,7 @@ from autotune.console.shapes import Problem, Wanted, describe, describe_model, r
 from autotune.errors import UnknownNameError, UsageError
 from autotune.executor.head_start import head_start
 from autotune.executor.settings import GpuNames, Settings
-from autotune.trial import Policy
+from autotune.trial import LARGEST_SEED, Policy
 
 DEFAULT_TRIALS, DEFAULT_BUDGET = 120, "60s"
 DENSIFY_BUDGET, ABOVE = "10m", "5%"
@@ -83,7 +83,7 @@ settings_options: Final = collected(
     default_text=f"{DEFAULT_BUDGET}; with --densify {DENSIFY_BUDGET} for all shapes",
 )
 @option("--sampler", help="Proposes configs: gp, tpe, random or exhaustive.", default_text="gp")
-@option("--seed", type=integer(0, 2**32 - 1), default=0, help="Seed of the study.")
+@option("--seed", type=integer(0, LARGEST_SEED), default=0, help="Seed of the study.")
 @implementation_option()
 @option(
     "--gpus",

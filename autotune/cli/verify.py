@@ -14,6 +14,7 @@ from autotune.console.options import (
 from autotune.console.shape_options import ShapeOptions, shape_options
 from autotune.executor.head_start import head_start
 from autotune.executor.settings import Settings
+from autotune.trial import LARGEST_SEED
 
 SHAPES, BUDGET = 8, "30s"
 
@@ -22,7 +23,7 @@ SHAPES, BUDGET = 8, "30s"
 @option("--shapes", "count", type=integer(1), default=SHAPES, help="Shapes to measure at most.")
 @option("--trials", type=integer(1), default=DEFAULT_TRIALS, help="Configs to measure at most, for each shape.")
 @option("--budget", default=BUDGET, help="Time for each shape, as of search: 60, 60s, 2m.")
-@option("--seed", type=integer(0, 2**32 - 1), default=0, help="Seed of the shapes and of the studies.")
+@option("--seed", type=integer(0, LARGEST_SEED), default=0, help="Seed of the shapes and of the studies.")
 @implementation_option()
 @device_option()
 @tables_option

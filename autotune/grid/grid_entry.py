@@ -11,6 +11,7 @@ from autotune.console.options import parse_seconds
 from autotune.console.shape_options import DECLARATIONS, parse_sizes
 from autotune.errors import UsageError
 from autotune.search import DEFAULT_SAMPLER, Sampler
+from autotune.trial import LARGEST_SEED
 
 # Lists may be given as a single value, under either name.
 PLURALS: Final = {
@@ -24,7 +25,6 @@ PLURALS: Final = {
     "implementation": "implementations",
 }
 NO_LIMIT: Final = "none"  # of a budget; no other key has a value of this meaning
-LARGEST_SEED: Final = 2**32 - 1  # that ``tune`` takes
 # The options of `autotune search` that have their name in a grid, one value or a list of them.
 OPTIONS: Final = tuple(name for name in DECLARATIONS if name not in (*PLURALS, "kernel", "seq", "context"))
 EXPECTED: Final[Mapping[str, str]] = {

@@ -13,6 +13,7 @@ from autotune.executor.head_start import HeadStart
 from autotune.executor.settings import Settings
 from autotune.search import Observer
 from autotune.table import Store
+from autotune.trial import LARGEST_SEED
 
 KINDS: Final[dict[str, tuple[type, str]]] = {
     "settings": (Settings, "Settings, such as autotune.executor.settings.Settings(jobs=4)"),
@@ -29,8 +30,8 @@ def check_numbers(budget: float | None, trials: int | None, seed: int) -> None:
         raise UsageError(f"budget={budget!r} is not allowed; expected more than 0 seconds, or None for no limit")
     if trials is not None and not (_is_number(trials, int) and trials >= 1):
         raise UsageError(f"trials={trials!r} is not allowed; expected an integer from 1, or None for no limit")
-    if not (_is_number(seed, int) and 0 <= seed < 2**32):
-        raise UsageError(f"seed={seed!r} is not allowed; expected an integer from 0 to {2**32 - 1}")
+    if not (_is_number(seed, int) and 0 <= seed <= LARGEST_SEED):
+        raise UsageError(f"seed={seed!r} is not allowed; expected an integer from 0 to {LARGEST_SEED}")
 
 
 def check_kinds(**given: object) -> None:

@@ -1,6 +1,7 @@
 """One thread reads, the others wait for it and get the same; errors are not kept."""
 
 import os
+import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -92,6 +93,7 @@ def test_a_child_that_is_forked_during_a_read_reads_by_itself() -> None:
     reader.start()
     assert reads.wait(10)
     if (child := os.fork()) == 0:
+        signal.alarm(20)  # where it waits for a thread that it does not have
         os._exit(0 if read() == os.getpid() else 1)
     may_end.set()
     reader.join()
