@@ -72,6 +72,7 @@ PROBLEMS: Final = (
     ExampleShape("matmul", {"m": 4096, "n": 4096, "k": 4096}, "float16", 0.95),
     ExampleShape("matmul", {"m": 4000, "n": 3000, "k": 5000}, "float16", 0.9),
     ExampleShape("matmul", {"m": 2047, "n": 1531, "k": 4099}, "float16", 0.9),
+    ExampleShape("matmul", {"m": 4001, "n": 3001, "k": 2501}, "float16", 0.9),
     ExampleShape("matmul", {"m": 3001, "n": 4096, "k": 11008}, "float16", 0.9),
     ExampleShape("matmul", {"m": 4001, "n": 3584, "k": 2560}, "float16", 0.9),
     ExampleShape("matmul", {"m": 1777, "n": 5120, "k": 2880}, "float16", 0.9),

@@ -9,10 +9,12 @@ winners that came of them: name the stores that ``benchmarks.record winners`` ke
 import argparse
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from autotune.dispatch.portfolio import choose
 from autotune.errors import TableError
 from autotune.implementation import Implementation
 from autotune.likeness import likeness
@@ -47,7 +49,31 @@ def portfolios_of(
         for arch in sorted({each.device.arch for each in own}):
             here = [each for each in own if each.device.arch == arch]
             found[implementation.title, arch] = assign(implementation, here, behind)
-    return found
+    return {place: mark_chosen(rows, place, found, implementations) for place, rows in found.items()}
+
+
+def mark_chosen(
+    rows: Sequence[Assignment],
+    place: tuple[str, str],
+    portfolios: Mapping[tuple[str, str], Sequence[Assignment]],
+    implementations: Sequence[Implementation[Any]],
+) -> list[Assignment]:
+    """Note at which shapes each row's implementation would be served, if the portfolios did not know the shape."""
+    arch, of_ours = place[1], {each.name: each for each in implementations if each.is_ours}
+    known = {name: portfolios.get((each.title, arch), ()) for name, each in of_ours.items()}
+
+    def chosen_time(name: str, row: Assignment) -> float:
+        others = [each for each in known[name] if each.shape != row.shape]
+        choice = choose(others, of_ours[name], row.shape, row.device, has_rivals=True)
+        return choice.times.chosen if choice is not None and choice.times is not None else math.inf
+
+    def is_chosen(row: Assignment) -> bool | None:
+        if row.behind is None:
+            return None
+        able = [name for name, each in of_ours.items() if each.supports(row.shape, row.device) is None]
+        return min(able, key=lambda name: chosen_time(name, row)) == row.implementation
+
+    return [replace(row, is_chosen=is_chosen(row)) for row in rows]
 
 
 def describe(rows: Sequence[Assignment]) -> list[str]:

@@ -114,7 +114,8 @@ def left_out_regret(
     """Expect of a portfolio's choice what the nearest recorded shapes lost when they were left out, and count them.
 
     With ``has_rivals``, where another implementation may be served too, what its own was behind the best of a race is
-    lost as well; shapes at which no other one met it then say nothing.
+    lost as well. Then shapes say nothing at which no other one met it, or another one would be served: that this one is
+    slow there is why.
 
     Fewer than ``MIN_EVIDENCE`` say nothing, nor do shapes from which this one differs in a feature, or by more than a
     factor of two from all of them in a size (``Likeness.is_among``).
@@ -124,6 +125,7 @@ def left_out_regret(
         (likeness(row.shape, row.device), time - 1.0)
         for row in _comparable(rows, (nearest.source_hash, nearest.triton_version), shape, device)
         if (time := row.left_out_time if has_rivals else row.own_left_out_time) is not None
+        and not (has_rivals and row.is_chosen is False)
     ]
     if len(measured) < MIN_EVIDENCE or not here.is_among(there for there, _ in measured):
         return UNKNOWN

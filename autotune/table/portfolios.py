@@ -44,6 +44,8 @@ class Assignment:
         behind: of the best of this implementation that was raced, over the best of all that met in its race; 0 where
             that is its own, None where no other implementation was in it. Where its own best was not raced it is an
             upper bound: of an implementation far behind only defaults and what people write by hand are.
+        is_chosen: of all implementations this one would be served, if no portfolio knew this shape; None where
+            ``behind`` is.
         transfer_distance: how far the nearest other shape of the family is (``Shape.distance``) whose configs were
             timed as fully.
         transfer_regret: of serving that shape's winner here; infinite where it computes wrong results.
@@ -61,6 +63,7 @@ class Assignment:
     default_regret: float | None = None
     left_out_regret: float | None = None
     behind: float | None = None
+    is_chosen: bool | None = None
     transfer_distance: float | None = None
     transfer_regret: float | None = None
     source_hash: str
@@ -91,6 +94,7 @@ _COLUMNS: Final = (
     TableColumn("is_default", BOOLEAN),
     TableColumn("timed", POSITIVE_COUNT),
     *(TableColumn(name, AMOUNT, nullable=True) for name in ("regret", "default_regret", "left_out_regret", "behind")),
+    TableColumn("is_chosen", BOOLEAN, nullable=True),
     TableColumn("transfer_distance", DURATION, nullable=True),
     TableColumn("transfer_regret", DEVIATION, nullable=True),
     TableColumn("source_hash", NAME),

@@ -61,6 +61,7 @@ class GridRecording:
     search_seconds: float = SEARCH_SECONDS
     ahead: CompileAhead | None = None
     parts: dict[str, Part] = field(default_factory=dict)
+    recorded: int = 0  # problems
     expected: float = 0.0  # seconds of what was recorded, by the grid's estimate, and as it was
     taken: float = 0.0
 
@@ -152,6 +153,7 @@ class GridRecording:
         for part in parts:
             name = part.knowledge.implementation.name
             part.known[each.shape] = [row for row in found.rows if row.implementation == name]
+        self.recorded += 1
         self.expected += self._estimate(each)
         self.taken += time.monotonic() - started
         print(f"{place} {each}\n  {_summary(found)}", flush=True)
@@ -162,9 +164,12 @@ class GridRecording:
             self.ahead.advance()
 
     def _seconds_of(self, each: GridCell) -> float:
-        """Expect how long a problem takes, and shipping after it, by the estimate and by how far that was off."""
-        off = max(1.0, self.taken / self.expected) if self.expected else 1.0
-        return SHIP_SECONDS + SAFETY * off * self._estimate(each)
+        """Expect how long a problem takes, and shipping after it, by the estimate and what others took beyond theirs.
+
+        They take longer since compiles keep the device waiting, as many of a short problem as of a long one.
+        """
+        beyond = max(0.0, self.taken - self.expected) / max(1, self.recorded)
+        return SHIP_SECONDS + SAFETY * (self._estimate(each) + beyond)
 
     def _estimate(self, each: GridCell) -> float:
         """Estimate how long the device takes to measure all implementations of a problem."""

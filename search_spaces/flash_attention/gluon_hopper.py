@@ -71,8 +71,8 @@ def _needless(config: Config, shape: AttentionShape, device: Device) -> str | No
     consumers, block_k, slots = (config.integer(name) for name in ("consumers", "BLOCK_K", "slots"))
     keys = min(shape.seq_kv, shape.window or shape.seq_kv)
     widest = max(_widths(shape))
-    if block_k < 128 and widest <= 128 and keys > FEW_KEYS:
-        return f"BLOCK_K={block_k} pays for wide heads or few keys: of heads as wide as {widest}, up to {FEW_KEYS}"
+    if block_k < 128 and widest <= 128 and keys > FEW_KEYS and not shape.softcap:
+        return f"BLOCK_K={block_k} pays for wide heads, softcap or few keys: of {widest} columns, up to {FEW_KEYS}"
     if slots * block_k > HELD_KEYS:
         return f"slots={slots} of BLOCK_K={block_k} are more than {HELD_KEYS} keys, which keep copies far enough ahead"
     if (
@@ -133,7 +133,8 @@ def default(shape: AttentionShape, device: Device) -> Config:
     most = 3 if widest <= 64 and (is_long or not shape.causal) else 2
     consumers = min(most, math.ceil(shape.seq_q / ROWS))
     is_ordered = shape.causal and _tiles_differ(shape, consumers)
-    block_k = 64 if width_k > 192 or width_v > 128 or seen <= NARROW_WINDOW else 128
+    is_capped = bool(shape.softcap) and widest > 64  # 1.04 to 1.59 times as long by 128 keys (H200, 2026-11-27)
+    block_k = 64 if width_k > 192 or width_v > 128 or seen <= NARROW_WINDOW or is_capped else 128
     # Turns, and the queries of two tiles, hide what a tile waits for: of long ones that is little.
     takes_turns = not (is_longer if shape.causal else is_long)
     is_small = widest <= 64 and most == 2
@@ -146,14 +147,26 @@ def default(shape: AttentionShape, device: Device) -> Config:
         values="late" if is_small else "early",
         results="own",
         workers="sm",
-        # Heads of one KV head find each other's keys in the L2 cache.
-        section=(4 if shape.group > 1 else 16) if widest <= 64 and is_ordered and not is_long else 1,
+        section=_heads_of_a_section(shape, device, consumers) if widest <= 64 and is_ordered and not is_long else 1,
         row_order="natural" if not is_ordered else "alternating" if widest > 64 or is_long else "reversed",
     )
     if 64 < widest <= 128 and is_ordered:
-        config = Config({**config, **_schedule(is_narrow=seen <= NARROW_WINDOW, is_longer=is_longer)})
+        is_plain = is_longer and not shape.softcap
+        config = Config({**config, **_schedule(is_narrow=seen <= NARROW_WINDOW, is_longer=is_plain)})
+    if is_ordered and seen > NARROW_WINDOW:
+        config = Config({**config, **_schedule_of_few_keys(shape, device, widest, seen)})
     fits = shared_bytes(config, shape) <= device.shared_memory_bytes
     return config if fits else Config({**config, "results": "queries"})
+
+
+def _heads_of_a_section(shape: AttentionShape, device: Device, consumers: int) -> int:
+    """Return 4 where heads share keys, which they find in the L2 cache, else 16.
+
+    But a section of about as many tiles as multiprocessors gives each the same rows of every section, some the longest:
+    2 x 32 heads of 64 and 4096 tokens took 1.44 times as long as 16 (NVIDIA H200, 2026-11-27; ``benchmarks.record``).
+    """
+    tiles = 4 * math.ceil(shape.seq_q / (consumers * ROWS))
+    return 4 if shape.group > 1 and 2 * tiles <= device.sm_count else 16
 
 
 def _schedule(*, is_narrow: bool, is_longer: bool) -> dict[str, Value]:
@@ -166,6 +179,23 @@ def _schedule(*, is_narrow: bool, is_longer: bool) -> dict[str, Value]:
     if is_narrow:
         return {"slots": 3, "values": "late", "workers": "sm-3", "section": 16, "row_order": "reversed"}
     return {"workers": "tiles", "row_order": "reversed"} if is_longer else {}
+
+
+def _schedule_of_few_keys(shape: AttentionShape, device: Device, widest: int, seen: int) -> dict[str, Value]:
+    """Return what differs where the diagonal is much of the work; nothing elsewhere.
+
+    With softcap, sections of four heads end more evenly: prompts of 512 tokens take 0.60 to 0.84 times as long where
+    each multiprocessor has several tiles. Few tiles of narrow heads take 0.83 to 0.87 times by three consumers of
+    narrow blocks (NVIDIA H200, 2026-11-27; ``python -m benchmarks.record grid``).
+    """
+    if shape.softcap and seen <= FEW_KEYS:
+        few: dict[str, Value] = {"section": 4, "row_order": "reversed", "ping_pong": "off"}
+        return few if widest > 128 else {**few, "slots": 3}
+    tiles = shape.batch * shape.heads * math.ceil(shape.seq_q / (2 * ROWS))
+    if widest <= 64 and seen <= FEW_KEYS and shape.seq_q > 2 * ROWS and tiles < 2 * device.sm_count:
+        few = {"consumers": 3, "BLOCK_K": 64, "query_slots": 1, "values": "early"}
+        return {**few, "workers": "2sm", "section": 1, "row_order": "natural"}
+    return {}
 
 
 IMPLEMENTATION: Final = Implementation(
