@@ -14,13 +14,15 @@ KEYS = gl.constexpr(64)  # of a tile
 
 class Latents(NamedTuple):
     """The constants of a binary: columns of a group's half of the values, and of what is beside them in a row of the
-    cache; tiles that are held at once; keys of one copy, which lie in one page, and of a page."""
+    cache; tiles that are held at once; keys of one copy, which lie in one page, and of a page. Where that is one key, its
+    row is gathered, and ``row`` is the elements from one row of the cache to the next."""
 
     half: int
     beside: int
     slots: int
     run: int
     page_size: int
+    row: int
 
 
 class Share(NamedTuple):
@@ -60,9 +62,34 @@ def first_slot(tile, piece, LATENTS: gl.constexpr):
 
 
 @gluon.jit
+def load_rows(table_row, tile, length, LAYOUT: gl.constexpr):
+    """Load the rows of the cache where the keys of a tile are, of pages of one key; -1 of those past the sequence."""
+    keys = tile * KEYS + gl.arange(0, KEYS, LAYOUT)
+    return gl.load(table_row + keys, mask=keys < length, other=-1)
+
+
+@gluon.constexpr_function
+def warp_layout():
+    """Return how every warp of a group holds numbers of all keys of a tile."""
+    return gl.BlockedLayout([2], [32], [4], [0])
+
+
+@gluon.jit
 def list_pieces(table_row, tile, length, LATENTS: gl.constexpr):
-    """Return which pieces of a tile have a page, as bits: a negative one in the table is none."""
-    bits = 0
-    for piece in gl.static_range(KEYS // LATENTS.run):
-        bits += gl.where(load_page(table_row, tile, piece, length, LATENTS) >= 0, 1 << piece, 0)
+    """Return which pieces of a tile have a page, as bits: a negative one in the table is none. Of pages of one key
+    return their rows, for ``lowest_listed``."""
+    if LATENTS.page_size == 1:
+        bits = load_rows(table_row, tile, length, warp_layout())
+    else:
+        bits = 0
+        for piece in gl.static_range(KEYS // LATENTS.run):
+            bits += gl.where(load_page(table_row, tile, piece, length, LATENTS) >= 0, 1 << piece, 0)
     return bits
+
+
+@gluon.jit
+def lowest_listed(listed, LATENTS: gl.constexpr):
+    """Return the lowest row of ``list_pieces``, which is negative if a key has no page; of longer pages the bits."""
+    if LATENTS.page_size == 1:
+        listed = gl.min(listed, 0)
+    return listed

@@ -19,6 +19,7 @@ from tests.kernels.paged_decode.gluon_latents import call_failure, config_of, ga
 EDGES: Final = (0, 1, 15, 64, 65, 127, 128, 129, 300)
 CASES: Final[dict[str, tuple[tuple[int, ...], dict[str, Any], dict[str, int]]]] = {
     "576": ((300, 0, 129), {}, {}),
+    "576, indices": ((300, 0, 129), {"page_size": 1}, {"splits": 2}),
     "576, pages of 16, splits": ((300, 0, 129), {"page_size": 16}, {"splits": 2}),
     "320": (EDGES, {"head_dim": 320}, {"slots": 4}),
     "288": (EDGES, {"head_dim": 288, "page_size": 32}, {"slots": 4, "splits": 3}),
@@ -30,7 +31,7 @@ CASES: Final[dict[str, tuple[tuple[int, ...], dict[str, Any], dict[str, int]]]] 
 each_case = pytest.mark.parametrize(
     ("lengths", "fields", "options"),
     [
-        pytest.param(*case, id=name.replace(" ", "-"), marks=[] if number < 2 else [pytest.mark.slow])
+        pytest.param(*case, id=name.replace(" ", "-"), marks=[] if number < 3 else [pytest.mark.slow])
         for number, (name, case) in enumerate(CASES.items())
     ],
 )
