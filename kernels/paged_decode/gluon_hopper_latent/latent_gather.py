@@ -9,9 +9,9 @@ over all banks. Their copies arrive at the barrier of a part by themselves once 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from autotune.kernels.gluon import gather_in, gathered_arrive, mbarrier, view_as
-from autotune.kernels.paged_decode.gluon_hopper_latent.latent_ring import COLUMNS, GROUPS, block_layout, tile_layout
-from autotune.kernels.paged_decode.gluon_hopper_latent.latent_share import KEYS, load_rows
+from autotune.kernels.gluon import gather_in, gathered_arrive, mbarrier
+from autotune.kernels.paged_decode.gluon_hopper_latent.latent_ring import GROUPS, block_layout
+from autotune.kernels.paged_decode.gluon_hopper_latent.latent_share import load_rows
 
 
 @gluon.jit
@@ -25,18 +25,14 @@ def load_tile_rows(table_row, tile, length):
 def gather(ring, cache, rows, slot, phase, GROUP: gl.constexpr, LATENTS: gl.constexpr):
     """Begin to copy the rows of a tile of this group's into a slot, each part once it is handed back; no row is 0."""
     LAYOUT: gl.constexpr = block_layout()
-    BLOCKS: gl.constexpr = LATENTS.half // COLUMNS
-    SHAPE: gl.constexpr = [2 * LATENTS.slots * BLOCKS, KEYS, COLUMNS]
-    blocks = view_as(ring.halves, ring.halves.dtype, SHAPE, tile_layout(KEYS, COLUMNS))
     is_row = (rows >= 0)[:, None]
     starts = cache + (gl.cast(rows, gl.int64) * LATENTS.row)[:, None]
     for part in gl.static_range(2):
+        half = (GROUP + part) % GROUPS
+        columns = half * LATENTS.half + gl.arange(0, LATENTS.half, gl.SliceLayout(0, LAYOUT))
         mbarrier.wait(ring.empty.index(2 * slot + part), phase ^ 1)
-        columns = gl.arange(0, COLUMNS, gl.SliceLayout(0, LAYOUT))[None, :]
-        for number in gl.static_range(BLOCKS):
-            block = (GROUP + part) % GROUPS * BLOCKS + number
-            gather_in(blocks.index(2 * slot * BLOCKS + block), starts + (block * COLUMNS + columns), mask=is_row)
+        gather_in(ring.halves.index(2 * slot + half), starts + columns[None, :], mask=is_row)
         if part == 1:
-            columns = GROUPS * LATENTS.half + gl.arange(0, LATENTS.beside, gl.SliceLayout(0, LAYOUT))[None, :]
-            gather_in(ring.beside.index(slot), starts + columns, mask=is_row)
+            columns = GROUPS * LATENTS.half + gl.arange(0, LATENTS.beside, gl.SliceLayout(0, LAYOUT))
+            gather_in(ring.beside.index(slot), starts + columns[None, :], mask=is_row)
         gathered_arrive(ring.full.index(2 * slot + part), increment_count=False)
