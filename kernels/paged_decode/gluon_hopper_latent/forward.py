@@ -31,8 +31,8 @@ from autotune.kernels.paged_decode.gluon_hopper_latent.latent_share import (
     KEYS,
     ROWS,
     list_pieces,
+    list_rows,
     locate_share,
-    lowest_listed,
 )
 from autotune.kernels.paged_decode.gluon_hopper_latent.latent_weights import (
     HalfState,
@@ -163,7 +163,7 @@ def consume_first(ring, queries, boxes, call, TILE: gl.constexpr, LATENTS: gl.co
         slot, phase = slot_of(pair, 0, LATENTS.slots)
         listed = list_pieces(table_row, tile, share.length, LATENTS)
         scores = multiply_scores(ring, queries, slot, phase, 0, LATENTS)
-        listed = lowest_listed(listed, LATENTS)
+        listed = list_rows(listed, table_row, tile, share.length, LATENTS)
         scores = hide_keys(warpgroup_mma_wait(0, deps=[scores]), tile, last, listed, table_row, share, TILE, LATENTS)
         weights, state, rescale = weigh(scores, state, call.score_scale)
         weights = weights.to(ring.halves.dtype)
@@ -212,7 +212,7 @@ def consume_second(ring, queries, boxes, call, TILE: gl.constexpr, LATENTS: gl.c
         if left < 0:  # not under the product of scores: a branch would wait for it; keys past the end have none
             clear_rows(ring, slot - 1, 1, left + KEYS, LATENTS)
         scores = multiply_scores(ring, queries, slot, phase, 1, LATENTS)
-        listed = lowest_listed(listed, LATENTS)
+        listed = list_rows(listed, table_row, tile, share.length, LATENTS)
         row_max = hear(boxes[0], pair)
         state, rescale = raise_maxima(state, row_max)
         accumulator = rescaled(state, rescale)

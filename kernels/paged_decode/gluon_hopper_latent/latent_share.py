@@ -76,20 +76,30 @@ def warp_layout():
 
 @gluon.jit
 def list_pieces(table_row, tile, length, LATENTS: gl.constexpr):
-    """Return which pieces of a tile have a page, as bits: a negative one in the table is none. Of pages of one key
-    return their rows, for ``lowest_listed``."""
-    if LATENTS.page_size == 1:
-        bits = load_rows(table_row, tile, length, warp_layout())
-    else:
-        bits = 0
+    """Return which pieces of a tile have a page, as bits: a negative one in the table is none. See ``list_rows``."""
+    bits = 0
+    if LATENTS.page_size > 1:
         for piece in gl.static_range(KEYS // LATENTS.run):
             bits += gl.where(load_page(table_row, tile, piece, length, LATENTS) >= 0, 1 << piece, 0)
     return bits
 
 
 @gluon.jit
-def lowest_listed(listed, LATENTS: gl.constexpr):
-    """Return the lowest row of ``list_pieces``, which is negative if a key has no page; of longer pages the bits."""
+def list_rows(listed, table_row, tile, length, LATENTS: gl.constexpr):
+    """Of pages of one key begin to load the rows of a tile, some in every warp; else return what ``list_pieces`` did.
+
+    Under the products of scores: the fence before those waits for loads.
+    """
     if LATENTS.page_size == 1:
-        listed = gl.min(listed, 0)
+        listed = load_rows(table_row, tile, length, warp_layout())
     return listed
+
+
+@gluon.jit
+def are_all_listed(listed, LATENTS: gl.constexpr):
+    """Return if all keys of a tile have a page, by ``list_rows``."""
+    if LATENTS.page_size == 1:
+        found = gl.min(listed, 0) >= 0
+    else:
+        found = listed == 2 ** (KEYS // LATENTS.run) - 1
+    return found

@@ -52,6 +52,7 @@ def compile_one(shape: PagedShape, config: Config) -> dict[str, Any]:
         "expected": shared_bytes(config, shape),
         "registers": [each.registers for each in found],
         "spills": sum(each.spill_bytes for each in found),
+        "gathered": code.count("LDGSTS.E.BYPASS.128 "),
         "overlapped": "WARPGROUP.DEPBAR.LE gsb0, 0x1" in code,
     }
 
