@@ -262,8 +262,10 @@ class Program:
 
     def gather_in(self, tile: Shared, pointer: "Pointer", mask: Any) -> None:
         tile.array[...] = unset(tile.dtype)
-        offsets = np.broadcast_to(pointer.offsets, tile.array.shape)
-        self.local.gathered.append((tile, _load(Pointer(pointer.array, offsets), np.broadcast_to(mask, offsets.shape))))
+        offsets, mask = np.broadcast_arrays(pointer.offsets, mask)
+        assert offsets.shape == tile.array.shape
+        assert not mask.any() or 0 <= offsets[mask].min() <= offsets[mask].max() < pointer.array.size, "no row of it"
+        self.local.gathered.append((tile, _load(Pointer(pointer.array, offsets), mask)))
 
     def gathered_arrive(self, barrier: Barrier, *, increment_count: bool) -> None:
         """Let the copies of all threads come to a barrier later on; products see them after a fence alone."""

@@ -14,8 +14,8 @@ KEYS = gl.constexpr(64)  # of a tile
 
 class Latents(NamedTuple):
     """The constants of a binary: columns of a group's half of the values, and of what is beside them in a row of the
-    cache; tiles that are held at once; keys of one copy, which lie in one page, and of a page. Where that is one key, its
-    row is gathered, and ``row`` is the elements from one row of the cache to the next."""
+    cache; tiles that are held at once; keys of one copy, which lie in one page, and of a page; and of pages of one key,
+    which are gathered, elements from one row to the next."""
 
     half: int
     beside: int
@@ -98,8 +98,4 @@ def list_rows(listed, table_row, tile, length, LATENTS: gl.constexpr):
 @gluon.jit
 def are_all_listed(listed, LATENTS: gl.constexpr):
     """Return if all keys of a tile have a page, by ``list_rows``."""
-    if LATENTS.page_size == 1:
-        found = gl.min(listed, 0) >= 0
-    else:
-        found = listed == 2 ** (KEYS // LATENTS.run) - 1
-    return found
+    return gl.min(listed, 0) >= 0 if LATENTS.page_size == 1 else listed == 2 ** (KEYS // LATENTS.run) - 1
