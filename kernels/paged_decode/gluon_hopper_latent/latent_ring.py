@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
-"""Tiles of latents in shared memory, between the warp that copies them in and two groups that read them.
+"""Tiles of latents in shared memory, between the warps that copy them in and two groups that read them.
 
 A tile has three pieces of columns: two halves of the latent, which as values are those of one group each, and what is
 beside it. They come in two parts with barriers of their own: the half of the group that multiplies a tile's scores,
