@@ -46,7 +46,8 @@ GROUP_THREADS = gl.constexpr(128)  # of a warp group: four warps
 copy_in = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
 copy_out = getattr(tma, "async_store", None) or tma.async_copy_shared_to_global
 wait_copies_out = tma.store_wait
-gather_in = async_copy.async_copy_global_to_shared  # by each thread, from its own pointers; zeros where masked
+# By each thread, from pointers of its own; zeros where masked.
+gather_in = getattr(async_copy, "async_load", None) or async_copy.async_copy_global_to_shared
 gathered_arrive = async_copy.mbarrier_arrive  # of each thread, once what it gathered so far is there
 # Takes tiles, and the type, the shape and the layout in which their memory is seen.
 view_as = getattr(gl.shared_memory_descriptor, "_reinterpret", None) or gl.shared_memory_descriptor.reinterpret
