@@ -15,7 +15,7 @@ import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from autotune.kernels.gluon import product_layout, warpgroup_mma, warpgroup_mma_wait
+from autotune.kernels.gluon import mbarrier, product_layout, warpgroup_mma, warpgroup_mma_wait
 from autotune.kernels.paged_decode.gluon_hopper_latent.latent_gather import gather, load_tile_rows
 from autotune.kernels.paged_decode.gluon_hopper_latent.latent_queries import begin_queries, load_queries
 from autotune.kernels.paged_decode.gluon_hopper_latent.latent_results import store_partial, store_rows
@@ -208,7 +208,8 @@ def consume_second(ring, queries, boxes, call, TILE: gl.constexpr, LATENTS: gl.c
         slot, phase = slot_of(pair, 1, LATENTS.slots)
         listed = list_pieces(table_row, tile, share.length, LATENTS)
         left = share.length - tile * KEYS
-        wait_until_full(ring, 2 * slot - 1, phase, LATENTS)  # of the other group's tile: it has this half
+        # Of the other group's tile: it has this half. What the next wait lets products see, this part has with it.
+        mbarrier.wait(ring.full.index(2 * slot - 1), phase)
         if left < 0:  # not under the product of scores: a branch would wait for it; keys past the end have none
             clear_rows(ring, slot - 1, 1, left + KEYS, LATENTS)
         scores = multiply_scores(ring, queries, slot, phase, 1, LATENTS)
