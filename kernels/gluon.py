@@ -31,7 +31,6 @@ __all__ = [
     "mbarrier",
     "pack_pairs",
     "pack_quads",
-    "prefetch",
     "product_layout",
     "product_layout_of_bytes",
     "unpack_pairs",
@@ -81,17 +80,6 @@ def barrier_sync(NUMBER: gl.constexpr, THREADS: gl.constexpr):
 def barrier_arrive(NUMBER: gl.constexpr, THREADS: gl.constexpr):
     """Come to a named barrier of so many threads, and go on."""
     gl.inline_asm_elementwise(_barrier("arrive", NUMBER, THREADS), "=r", [], gl.int32, is_pure=False, pack=1)
-
-
-@gluon.jit
-def prefetch(starts, BYTES: gl.constexpr):
-    """Begin to bring so many bytes from each address into the L2 cache, both multiples of 16."""
-    gl.inline_asm_elementwise(_prefetch(BYTES), "=r,l", [starts], gl.int32, is_pure=False, pack=1)
-
-
-@gluon.constexpr_function
-def _prefetch(size):
-    return f"cp.async.bulk.prefetch.L2.global [$1], {size}; mov.u32 $0, 0;"
 
 
 @gluon.jit

@@ -16,12 +16,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from autotune.kernels.gluon import mbarrier, product_layout, warpgroup_mma, warpgroup_mma_wait
-from autotune.kernels.paged_decode.gluon_hopper_latent.latent_gather import (
-    gather,
-    load_far_rows,
-    load_tile_rows,
-    prefetch_rows,
-)
+from autotune.kernels.paged_decode.gluon_hopper_latent.latent_gather import gather, load_tile_rows
 from autotune.kernels.paged_decode.gluon_hopper_latent.latent_queries import begin_queries, load_queries
 from autotune.kernels.paged_decode.gluon_hopper_latent.latent_results import store_partial, store_rows
 from autotune.kernels.paged_decode.gluon_hopper_latent.latent_ring import (
@@ -110,9 +105,7 @@ def produce(ring, latents, beside, call, TILE: gl.constexpr, LATENTS: gl.constex
                 slot, phase = slot_of(pair, group, LATENTS.slots)
                 tile = 2 * (share.split + (pair + group) * SPLITS) + 1 - group
                 next_rows = load_tile_rows(table_row, tile, share.length)  # of the tile after this one
-                far_rows = load_far_rows(table_row, tile, share.length)
                 gather(ring, latents, rows, slot, phase, group, LATENTS)
-                prefetch_rows(latents, far_rows, LATENTS)
                 rows = next_rows
     else:
         for pair in range(share.pairs):

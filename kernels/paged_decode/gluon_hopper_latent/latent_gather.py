@@ -9,7 +9,7 @@ over all banks. Their copies arrive at the barrier of a part by themselves once 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from autotune.kernels.gluon import gather_in, gathered_arrive, mbarrier, prefetch
+from autotune.kernels.gluon import gather_in, gathered_arrive, mbarrier
 from autotune.kernels.paged_decode.gluon_hopper_latent.latent_ring import GROUPS, block_layout
 from autotune.kernels.paged_decode.gluon_hopper_latent.latent_share import load_rows
 
@@ -19,21 +19,6 @@ def load_tile_rows(table_row, tile, length):
     """Load the rows of a tile's keys for the threads that copy them."""
     LAYOUT: gl.constexpr = gl.SliceLayout(1, block_layout())
     return load_rows(table_row, tile, length, LAYOUT)
-
-
-@gluon.jit
-def load_far_rows(table_row, tile, length):
-    """Load the rows of a tile's keys for ``prefetch_rows``, each for two threads at most."""
-    LAYOUT: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
-    return load_rows(table_row, tile, length, LAYOUT)
-
-
-@gluon.jit
-def prefetch_rows(cache, rows, LATENTS: gl.constexpr):
-    """Begin to bring rows into the L2 cache, under half a turn of products: copies wait less for them there."""
-    BYTES: gl.constexpr = (GROUPS * LATENTS.half + LATENTS.beside) * 2
-    # A key without a row brings the first one of the cache, which is always there.
-    prefetch(cache + gl.cast(gl.maximum(rows, 0), gl.int64) * LATENTS.row, BYTES)
 
 
 @gluon.jit
