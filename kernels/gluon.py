@@ -1,5 +1,6 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
-"""Gluon for Hopper, by the names that Triton 3.6 to 3.9 share: copies by TMA, barriers, products of warp groups.
+"""Gluon for Hopper, by the names that Triton 3.6 to 3.9 share: copies by TMA and by threads, barriers, products of warp
+groups.
 
 Later releases rename some of what 3.6 has. Named barriers have no call in any of them: they are PTX's ``bar.sync`` and
 ``bar.arrive`` (PTX ISA 8.5, 9.7.13.1).
@@ -8,6 +9,7 @@ Later releases rename some of what 3.6 has. Named barriers have no call in any o
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
+    async_copy,
     fence_async_shared,
     mbarrier,
     tma,
@@ -24,6 +26,8 @@ __all__ = [
     "copy_in",
     "copy_out",
     "fence_async_shared",
+    "gather_in",
+    "gathered_arrive",
     "mbarrier",
     "pack_pairs",
     "pack_quads",
@@ -42,6 +46,9 @@ GROUP_THREADS = gl.constexpr(128)  # of a warp group: four warps
 copy_in = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
 copy_out = getattr(tma, "async_store", None) or tma.async_copy_shared_to_global
 wait_copies_out = tma.store_wait
+# By each thread, from pointers of its own; zeros where masked.
+gather_in = getattr(async_copy, "async_load", None) or async_copy.async_copy_global_to_shared
+gathered_arrive = async_copy.mbarrier_arrive  # of each thread, once what it gathered so far is there
 # Takes tiles, and the type, the shape and the layout in which their memory is seen.
 view_as = getattr(gl.shared_memory_descriptor, "_reinterpret", None) or gl.shared_memory_descriptor.reinterpret
 

@@ -37,8 +37,9 @@ def supports(shape: PagedShape, device: Device) -> str | None:
         return problem.replace("paged_decode/triton_latent", NAME)
     if not device.has("wgmma"):
         return f"{NAME} needs products of warp groups, which {device.arch} does not have"
-    if math.gcd(shape.page_size, KEYS) < SHORTEST_RUN:
-        return f"{NAME} copies pages of multiples of {SHORTEST_RUN} keys, and the shape has page_size={shape.page_size}"
+    if shape.page_size > 1 and math.gcd(shape.page_size, KEYS) < SHORTEST_RUN:
+        allowed = f"of one key or of multiples of {SHORTEST_RUN}"
+        return f"{NAME} copies pages {allowed}, and the shape has page_size={shape.page_size}"
     asked = {"window": shape.window is not None, "softcap": shape.softcap, "alibi": shape.alibi}
     found = next((name for name, is_asked in asked.items() if is_asked), None)
     return f"{NAME} computes no {found}, which no model with latents has" if found else None
@@ -95,6 +96,7 @@ IMPLEMENTATION: Final = Implementation(
             "paged_decode/gluon_hopper_latent",
             "forward",
             "launch",
+            "latent_gather",
             "latent_queries",
             "latent_results",
             "latent_ring",

@@ -207,6 +207,7 @@ class Program:
         self.local = threading.local()
         self.lock = threading.Lock()
         self.seeds = random.Random(number)
+        self.unseen: list[tuple[Shared, Any]] = []  # by products: copies of threads that no fence came after
 
     def jitter(self) -> None:
         if self.seeds.random() < 0.3:
@@ -217,6 +218,7 @@ class Program:
 
         def work(part: Any, count: int) -> None:
             self.local.threads, self.local.stores, self.local.products = count * WARP_THREADS, [], []
+            self.local.gathered = []
             try:
                 part[0](*part[1])
                 assert not self.local.stores, "the block ends under a store that reads its memory"
@@ -257,6 +259,32 @@ class Program:
             barrier.arrive(0, received=desc.block_type.nbytes)
 
         threading.Thread(target=arrive, daemon=True).start()
+
+    def gather_in(self, tile: Shared, pointer: "Pointer", mask: Any) -> None:
+        tile.array[...] = unset(tile.dtype)
+        offsets, mask = np.broadcast_arrays(pointer.offsets, mask)
+        assert offsets.shape == tile.array.shape
+        assert not mask.any() or 0 <= offsets[mask].min() <= offsets[mask].max() < pointer.array.size, "no row of it"
+        self.local.gathered.append((tile, _load(Pointer(pointer.array, offsets), mask)))
+
+    def gathered_arrive(self, barrier: Barrier, *, increment_count: bool) -> None:
+        """Let the copies of all threads come to a barrier later on; products see them after a fence alone."""
+        assert not increment_count
+        gathered, threads, self.local.gathered = self.local.gathered, self.local.threads, []
+
+        def arrive() -> None:
+            time.sleep(self.seeds.random() * 3e-4)
+            with self.lock:
+                self.unseen += gathered
+            barrier.arrive(threads)
+
+        threading.Thread(target=arrive, daemon=True).start()
+
+    def fence(self) -> None:
+        with self.lock:
+            for tile, found in self.unseen:
+                tile.array[...] = found
+            self.unseen.clear()
 
     def copy_out(self, desc: Descriptor, place: Sequence[int], tile: Shared) -> None:
         self.local.stores.append((desc, tuple(place), tile))
@@ -339,6 +367,7 @@ def _language(program: Program) -> SimpleNamespace:
         where=tensor(np.where),
         join=tensor(lambda low, high: np.stack([low, high], -1)),
         max=lambda value, axis: np.max(value, axis),
+        min=lambda value, axis: np.min(value, axis),
         sum=lambda value, axis=None: np.sum(value, axis, dtype=None if value.dtype.kind in "biu" else np.float32),
         cumsum=lambda value, axis: np.cumsum(value, axis).view(Tensor),
         maximum=lambda a, b: same(np.maximum, a, b) if np.ndim(a) or np.ndim(b) else max(a, b),
@@ -359,6 +388,7 @@ def _language(program: Program) -> SimpleNamespace:
         trans=lambda value: value.permute((1, 0)),
         SliceLayout=lambda *given: None,
         SwizzledSharedLayout=lambda *given: None,
+        BlockedLayout=lambda *given: None,
         DotOperandLayout=lambda **given: None,
         NVMMASharedLayout=SimpleNamespace(get_default_for=lambda shape, dtype: None),
         **{name: getattr(gl, name) for name in ("float32", "float16", "int32", "int64")},
@@ -384,7 +414,9 @@ class _Rebuilt:
             id(ours.copy_in): program.copy_in,
             id(ours.copy_out): program.copy_out,
             id(ours.wait_copies_out): program.wait_copies_out,
-            id(ours.fence_async_shared): lambda: None,
+            id(ours.gather_in): program.gather_in,
+            id(ours.gathered_arrive): program.gathered_arrive,
+            id(ours.fence_async_shared): program.fence,
             id(wait_for_group): lambda: None,
             id(ours.product_layout): lambda width: None,
             id(ours.view_as): lambda tile, dtype, shape, layout: tile.view_as(shape),

@@ -178,8 +178,8 @@ def decode_latents(*, splits: int, **options: Any) -> Problem:
     return Problem(call, lambda: draw_latents(shape), options)
 
 
-def decode_latents_in_gluon(*, splits: int, **options: Any) -> Problem:
-    shape = PagedShape(batch=3, heads=4, max_context=160, head_dim=320, page_size=32, dtype="float16")
+def decode_latents_in_gluon(*, splits: int, page_size: int = 32, **options: Any) -> Problem:
+    shape = PagedShape(batch=3, heads=4, max_context=160, head_dim=320, page_size=page_size, dtype="float16")
     call = hopper_latents.KERNEL.bind(Config(NUM_SPLITS=splits, slots=2), shape)
     return Problem(call, lambda: draw_latents(shape), options)
 
@@ -269,6 +269,7 @@ def problems() -> Iterator[Problem]:
     yield decode_latents(splits=2, return_lse=True)
     yield decode_latents_in_gluon(splits=1, scale=0.3)
     yield decode_latents_in_gluon(splits=2, return_lse=True)
+    yield decode_latents_in_gluon(splits=1, page_size=1, scale=0.3)
     yield varlen_with(loads="pointer", sinks=heads, return_lse=True)
     yield varlen_with(loads="descriptor", scale=0.3)
     yield packed_in_gluon(sinks=heads, return_lse=True)

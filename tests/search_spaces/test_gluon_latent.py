@@ -21,7 +21,7 @@ def shape_of(**fields: Any) -> PagedShape:
 
 
 def test_the_default_is_a_valid_config_of_a_small_space() -> None:
-    sizes = itertools.product((1, 300), (1, 17, 100_000), LATENT_WIDTHS, (1, 16, 128), (1, 3), (16, 64, 528))
+    sizes = itertools.product((1, 300), (1, 17, 100_000), LATENT_WIDTHS, (1, 16, 128), (1, 3), (1, 16, 64, 528))
     for batch, context, head_dim, heads, seq_q, page in sizes:
         fields = {"batch": batch, "max_context": context, "head_dim": head_dim, "heads": heads, "seq_q": seq_q}
         shape = shape_of(**fields, page_size=page)
@@ -40,6 +40,7 @@ def test_the_default_is_a_valid_config_of_a_small_space() -> None:
         ({"head_dim": 320}, Config(NUM_SPLITS=1, slots=4)),
         ({"head_dim": 288, "mean_context": 4096}, Config(NUM_SPLITS=4, slots=4)),
         ({"batch": 1, "max_context": 128}, Config(NUM_SPLITS=1, slots=2)),
+        ({"page_size": 1, "max_context": 2048}, Config(NUM_SPLITS=1, slots=2)),  # top-k indices
     ],
     ids=str,
 )
@@ -51,8 +52,8 @@ REFUSED: Final[list[tuple[dict[str, Any], str, str]]] = [
     ({"head_dim": 128, "kv_heads": 8}, "sm_90", "not of latents, which paged_decode/gluon_hopper_latent computes"),
     ({}, "sm_80", "paged_decode/gluon_hopper_latent needs products of warp groups, which sm_80 does not have"),
     ({}, "sm_100", "needs products of warp groups, which sm_100 does not have"),
-    ({"page_size": 1}, "sm_90", "copies pages of multiples of 16 keys, and the shape has page_size=1"),
-    ({"page_size": 24}, "sm_90", "copies pages of multiples of 16 keys, and the shape has page_size=24"),
+    ({"page_size": 2}, "sm_90", "copies pages of one key or of multiples of 16, and the shape has page_size=2"),
+    ({"page_size": 24}, "sm_90", "copies pages of one key or of multiples of 16, and the shape has page_size=24"),
     ({"window": 512}, "sm_90", "computes no window, which no model with latents has"),
     ({"softcap": True}, "sm_90", "computes no softcap"),
     ({"alibi": True}, "sm_90", "computes no alibi"),

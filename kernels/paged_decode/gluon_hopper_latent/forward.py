@@ -16,6 +16,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from autotune.kernels.gluon import mbarrier, product_layout, warpgroup_mma, warpgroup_mma_wait
+from autotune.kernels.paged_decode.gluon_hopper_latent.latent_gather import gather, load_tile_rows
 from autotune.kernels.paged_decode.gluon_hopper_latent.latent_queries import begin_queries, load_queries
 from autotune.kernels.paged_decode.gluon_hopper_latent.latent_results import store_partial, store_rows
 from autotune.kernels.paged_decode.gluon_hopper_latent.latent_ring import (
@@ -24,8 +25,15 @@ from autotune.kernels.paged_decode.gluon_hopper_latent.latent_ring import (
     fill,
     hand_back,
     slot_of,
+    wait_until_full,
 )
-from autotune.kernels.paged_decode.gluon_hopper_latent.latent_share import KEYS, ROWS, list_pieces, locate_share
+from autotune.kernels.paged_decode.gluon_hopper_latent.latent_share import (
+    KEYS,
+    ROWS,
+    list_pieces,
+    list_rows,
+    locate_share,
+)
 from autotune.kernels.paged_decode.gluon_hopper_latent.latent_weights import (
     HalfState,
     begin_mailbox,
@@ -39,7 +47,7 @@ from autotune.kernels.paged_decode.gluon_hopper_latent.latent_weights import (
 )
 
 REGISTERS = gl.constexpr(240)  # of a thread that computes: as of the dense kernel's two consumers
-PRODUCER_REGISTERS = gl.constexpr(24)  # the least that a warp may keep
+GATHERED_REGISTERS = gl.constexpr(232)  # of the same where those that load have addresses of their own
 
 _NUMBERS = ["table_stride", "capacity"]  # no binary of its own for a number
 _POINTERS = ["page_table", "seq_lens", "sinks"]
@@ -67,9 +75,11 @@ def latent_decode_hopper(
 ):  # fmt: skip
     """Compute a block of 64 rows of one sequence over every SPLITS-th pair of its tiles; another kernel merges shares.
 
-    ``latents`` and ``beside`` are descriptors of the cache ``[pages, blocks of columns, page_size, columns]``.
+    ``latents`` and ``beside`` are descriptors of the cache ``[pages, blocks of columns, page_size, columns]``, or of
+    pages of one key both its address.
     """
-    ring, queries = begin_ring(latents.dtype, LATENTS), begin_queries(latents.dtype, LATENTS)
+    DTYPE: gl.constexpr = latents.dtype.element_ty if LATENTS.page_size == 1 else latents.dtype
+    ring, queries = begin_ring(DTYPE, LATENTS), begin_queries(DTYPE, LATENTS)
     boxes = (begin_mailbox(), begin_mailbox())  # of what each group tells the other
     call = DecodeCall(q, page_table, seq_lens, sinks, outputs, partials, q_strides, table_stride, capacity, score_scale)
     gl.warp_specialize(
@@ -79,7 +89,7 @@ def latent_decode_hopper(
             (consume_second, (ring, queries, boxes, call, TILE, LATENTS, SPLITS)),
         ],
         [4, 4],
-        [REGISTERS, REGISTERS],
+        [REGISTERS, REGISTERS] if LATENTS.page_size > 1 else [GATHERED_REGISTERS, GATHERED_REGISTERS],
     )
 
 
@@ -88,21 +98,31 @@ def produce(ring, latents, beside, call, TILE: gl.constexpr, LATENTS: gl.constex
     """Copy the tiles of this program's share into the ring."""
     share = locate_share(call.seq_lens, call.capacity, TILE, SPLITS)
     table_row = call.page_table + gl.cast(share.sequence, gl.int64) * call.table_stride
-    for pair in range(share.pairs):
-        for group in gl.static_range(2):
-            slot, phase = slot_of(pair, group, LATENTS.slots)
-            tile = 2 * (share.split + pair * SPLITS) + group
-            fill(ring, latents, beside, table_row, tile, share.length, slot, phase, group, LATENTS)
+    if LATENTS.page_size == 1:
+        rows = load_tile_rows(table_row, 2 * share.split, share.length)
+        for pair in range(share.pairs):
+            for group in gl.static_range(2):
+                slot, phase = slot_of(pair, group, LATENTS.slots)
+                tile = 2 * (share.split + (pair + group) * SPLITS) + 1 - group
+                next_rows = load_tile_rows(table_row, tile, share.length)  # of the tile after this one
+                gather(ring, latents, rows, slot, phase, group, LATENTS)
+                rows = next_rows
+    else:
+        for pair in range(share.pairs):
+            for group in gl.static_range(2):
+                slot, phase = slot_of(pair, group, LATENTS.slots)
+                tile = 2 * (share.split + pair * SPLITS) + group
+                fill(ring, latents, beside, table_row, tile, share.length, slot, phase, group, LATENTS)
 
 
 @gluon.jit
-def multiply_scores(ring, queries, slot, phase, GROUP: gl.constexpr):
+def multiply_scores(ring, queries, slot, phase, GROUP: gl.constexpr, LATENTS: gl.constexpr):
     """Begin to multiply queries and the keys of this group's tile, a part once it is there; return what to wait for."""
     scores = gl.zeros([ROWS, KEYS], gl.float32, product_layout(KEYS))
-    mbarrier.wait(ring.full.index(2 * slot), phase)
+    wait_until_full(ring, 2 * slot, phase, LATENTS)
     keys = ring.halves.index(2 * slot + GROUP).permute((1, 0))
     scores = warpgroup_mma(queries.halves.index(GROUP), keys, scores, use_acc=False, is_async=True)
-    mbarrier.wait(ring.full.index(2 * slot + 1), phase)
+    wait_until_full(ring, 2 * slot + 1, phase, LATENTS)
     keys = ring.halves.index(2 * slot + 1 - GROUP).permute((1, 0))
     scores = warpgroup_mma(queries.halves.index(1 - GROUP), keys, scores, is_async=True)
     keys = ring.beside.index(slot).permute((1, 0))
@@ -142,8 +162,9 @@ def consume_first(ring, queries, boxes, call, TILE: gl.constexpr, LATENTS: gl.co
         tile = 2 * (share.split + pair * SPLITS)
         slot, phase = slot_of(pair, 0, LATENTS.slots)
         listed = list_pieces(table_row, tile, share.length, LATENTS)
-        scores = multiply_scores(ring, queries, slot, phase, 0)
-        scores = hide_keys(warpgroup_mma_wait(0, deps=[scores]), tile, last, listed, share, TILE, LATENTS)
+        scores = multiply_scores(ring, queries, slot, phase, 0, LATENTS)
+        listed = list_rows(listed, table_row, tile, share.length, LATENTS)
+        scores = hide_keys(warpgroup_mma_wait(0, deps=[scores]), tile, last, listed, table_row, share, TILE, LATENTS)
         weights, state, rescale = weigh(scores, state, call.score_scale)
         weights = weights.to(ring.halves.dtype)
         ring.weights.index(slot).store(weights)
@@ -159,7 +180,7 @@ def consume_first(ring, queries, boxes, call, TILE: gl.constexpr, LATENTS: gl.co
         hand_back(ring, slot, 0)
         state, rescale = raise_maxima(with_accumulator(state, accumulator), row_max)
 
-        mbarrier.wait(ring.full.index(2 * slot + 3), phase)  # of the other group's tile: it has this half
+        wait_until_full(ring, 2 * slot + 3, phase, LATENTS)  # of the other group's tile: it has this half
         if left < 2 * KEYS:
             clear_rows(ring, slot + 1, 0, left - KEYS, LATENTS)
         accumulator = rescaled(state, rescale)
@@ -187,17 +208,19 @@ def consume_second(ring, queries, boxes, call, TILE: gl.constexpr, LATENTS: gl.c
         slot, phase = slot_of(pair, 1, LATENTS.slots)
         listed = list_pieces(table_row, tile, share.length, LATENTS)
         left = share.length - tile * KEYS
-        mbarrier.wait(ring.full.index(2 * slot - 1), phase)  # of the other group's tile: it has this half
+        # Of the other group's tile: it has this half. What the next wait lets products see, this part has with it.
+        mbarrier.wait(ring.full.index(2 * slot - 1), phase)
         if left < 0:  # not under the product of scores: a branch would wait for it; keys past the end have none
             clear_rows(ring, slot - 1, 1, left + KEYS, LATENTS)
-        scores = multiply_scores(ring, queries, slot, phase, 1)
+        scores = multiply_scores(ring, queries, slot, phase, 1, LATENTS)
+        listed = list_rows(listed, table_row, tile, share.length, LATENTS)
         row_max = hear(boxes[0], pair)
         state, rescale = raise_maxima(state, row_max)
         accumulator = rescaled(state, rescale)
         values = ring.halves.index(2 * slot - 1)
         accumulator = warpgroup_mma(ring.weights.index(slot - 1), values, accumulator, is_async=True)
 
-        scores = hide_keys(warpgroup_mma_wait(1, deps=[scores]), tile, last, listed, share, TILE, LATENTS)
+        scores = hide_keys(warpgroup_mma_wait(1, deps=[scores]), tile, last, listed, table_row, share, TILE, LATENTS)
         weights, state, rescale = weigh(scores, state, call.score_scale)
         weights = weights.to(ring.halves.dtype)
         ring.weights.index(slot).store(weights)

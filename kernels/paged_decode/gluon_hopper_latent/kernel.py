@@ -27,7 +27,7 @@ class BoundHopperLatent(BoundLatent):
     """Decode over latents for one shape with one config, as ``BoundLatent`` says.
 
     Raises:
-        UnsupportedCallError: TMA cannot copy pages of the cache, for its address or its strides.
+        UnsupportedCallError: the cache cannot be copied by 16 bytes, for its address or its strides.
     """
 
     def __init__(self, config: Config, shape: PagedShape) -> None:

@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
-"""Tiles of latents in shared memory, between the warp that copies them in and two groups that read them.
+"""Tiles of latents in shared memory, between the warps that copy them in and two groups that read them.
 
 A tile has three pieces of columns: two halves of the latent, which as values are those of one group each, and what is
 beside it. They come in two parts with barriers of their own: the half of the group that multiplies a tile's scores,
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from autotune.kernels.gluon import copy_in, fence_async_shared, mbarrier, view_as
+from autotune.kernels.gluon import GROUP_THREADS, copy_in, fence_async_shared, mbarrier, view_as
 from autotune.kernels.paged_decode.gluon_hopper_latent.latent_share import KEYS, first_slot, load_page
 
 COLUMNS = gl.constexpr(64)  # of a block
@@ -52,8 +52,9 @@ def begin_ring(DTYPE: gl.constexpr, LATENTS: gl.constexpr):
         weights = gl.allocate_shared_memory(DTYPE, [SLOTS, KEYS, KEYS], tile_layout(KEYS, KEYS))
     full = gl.allocate_shared_memory(gl.int64, [2 * SLOTS, 1], mbarrier.MBarrierLayout())
     empty = gl.allocate_shared_memory(gl.int64, [2 * SLOTS, 1], mbarrier.MBarrierLayout())
+    ARRIVALS: gl.constexpr = GROUP_THREADS if LATENTS.page_size == 1 else 1  # each thread's copies, or those by TMA
     for part in gl.static_range(2 * SLOTS):
-        mbarrier.init(full.index(part), count=1)
+        mbarrier.init(full.index(part), count=ARRIVALS)
         mbarrier.init(empty.index(part), count=1)
     return LatentRing(halves, beside, weights, full, empty)
 
@@ -108,6 +109,14 @@ def _copy_half(ring, full, latents, pages, tile, length, slot, HALF: gl.constexp
 
 
 @gluon.jit
+def wait_until_full(ring, part, phase, LATENTS: gl.constexpr):
+    """Wait until a part of a slot is there, numbered over all slots, as products read it."""
+    mbarrier.wait(ring.full.index(part), phase)
+    if LATENTS.page_size == 1:
+        fence_async_shared()  # what threads have copied, TMA and products do not see without
+
+
+@gluon.jit
 def hand_back(ring, slot, PART: gl.constexpr):
     """Let a part of a slot be filled again; nothing of the caller reads it any more."""
     mbarrier.arrive(ring.empty.index(2 * slot + PART), count=1)
@@ -121,15 +130,19 @@ def block_layout():
 
 @gluon.jit
 def clear_rows(ring, slot, HALF: gl.constexpr, count, LATENTS: gl.constexpr):
-    """Set to 0 what a half has past so many rows: no weight of 0 makes a NaN there 0. Only that half's group may."""
-    BLOCKS: gl.constexpr = LATENTS.half // COLUMNS
-    LAYOUT: gl.constexpr = block_layout()
-    SHAPE: gl.constexpr = [2 * LATENTS.slots * BLOCKS, KEYS, COLUMNS]
-    blocks = view_as(ring.halves, ring.halves.dtype, SHAPE, tile_layout(KEYS, COLUMNS))
-    rows = gl.arange(0, KEYS, gl.SliceLayout(1, LAYOUT))
-    for number in gl.static_range(BLOCKS):
-        block = blocks.index((2 * slot + HALF) * BLOCKS + number)
-        found = block.load(LAYOUT)
-        block.store(gl.where((rows < count)[:, None], found, gl.zeros_like(found)))
-    fence_async_shared()
-    wait_for_group()
+    """Set to 0 what a half has past so many rows: no weight of 0 makes a NaN there 0. Only that half's group may.
+
+    Rows that are gathered are 0 already.
+    """
+    if LATENTS.page_size != 1:
+        BLOCKS: gl.constexpr = LATENTS.half // COLUMNS
+        LAYOUT: gl.constexpr = block_layout()
+        SHAPE: gl.constexpr = [2 * LATENTS.slots * BLOCKS, KEYS, COLUMNS]
+        blocks = view_as(ring.halves, ring.halves.dtype, SHAPE, tile_layout(KEYS, COLUMNS))
+        rows = gl.arange(0, KEYS, gl.SliceLayout(1, LAYOUT))
+        for number in gl.static_range(BLOCKS):
+            block = blocks.index((2 * slot + HALF) * BLOCKS + number)
+            found = block.load(LAYOUT)
+            block.store(gl.where((rows < count)[:, None], found, gl.zeros_like(found)))
+        fence_async_shared()
+        wait_for_group()

@@ -14,13 +14,15 @@ KEYS = gl.constexpr(64)  # of a tile
 
 class Latents(NamedTuple):
     """The constants of a binary: columns of a group's half of the values, and of what is beside them in a row of the
-    cache; tiles that are held at once; keys of one copy, which lie in one page, and of a page."""
+    cache; tiles that are held at once; keys of one copy, which lie in one page, and of a page; and of pages of one key,
+    which are gathered, elements from one row to the next."""
 
     half: int
     beside: int
     slots: int
     run: int
     page_size: int
+    row: int
 
 
 class Share(NamedTuple):
@@ -60,9 +62,40 @@ def first_slot(tile, piece, LATENTS: gl.constexpr):
 
 
 @gluon.jit
+def load_rows(table_row, tile, length, LAYOUT: gl.constexpr):
+    """Load the rows of the cache where the keys of a tile are, of pages of one key; -1 of those past the sequence."""
+    keys = tile * KEYS + gl.arange(0, KEYS, LAYOUT)
+    return gl.load(table_row + keys, mask=keys < length, other=-1)
+
+
+@gluon.constexpr_function
+def warp_layout():
+    """Return how every warp of a group holds numbers of all keys of a tile."""
+    return gl.BlockedLayout([2], [32], [4], [0])
+
+
+@gluon.jit
 def list_pieces(table_row, tile, length, LATENTS: gl.constexpr):
-    """Return which pieces of a tile have a page, as bits: a negative one in the table is none."""
+    """Return which pieces of a tile have a page, as bits: a negative one in the table is none. See ``list_rows``."""
     bits = 0
-    for piece in gl.static_range(KEYS // LATENTS.run):
-        bits += gl.where(load_page(table_row, tile, piece, length, LATENTS) >= 0, 1 << piece, 0)
+    if LATENTS.page_size > 1:
+        for piece in gl.static_range(KEYS // LATENTS.run):
+            bits += gl.where(load_page(table_row, tile, piece, length, LATENTS) >= 0, 1 << piece, 0)
     return bits
+
+
+@gluon.jit
+def list_rows(listed, table_row, tile, length, LATENTS: gl.constexpr):
+    """Of pages of one key begin to load the rows of a tile, some in every warp; else return what ``list_pieces`` did.
+
+    Under the products of scores: the fence before those waits for loads.
+    """
+    if LATENTS.page_size == 1:
+        listed = load_rows(table_row, tile, length, warp_layout())
+    return listed
+
+
+@gluon.jit
+def are_all_listed(listed, LATENTS: gl.constexpr):
+    """Return if all keys of a tile have a page, by ``list_rows``."""
+    return gl.min(listed, 0) >= 0 if LATENTS.page_size == 1 else listed == 2 ** (KEYS // LATENTS.run) - 1

@@ -11,7 +11,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from autotune.kernels.gluon import fence_async_shared, mbarrier, product_layout
-from autotune.kernels.paged_decode.gluon_hopper_latent.latent_share import KEYS, ROWS
+from autotune.kernels.paged_decode.gluon_hopper_latent.latent_share import KEYS, ROWS, are_all_listed, load_rows
 from autotune.kernels.tiles import softmax
 
 shift_of = gluon.jit(softmax.shift_of.fn)
@@ -74,15 +74,19 @@ def last_keys(share, TILE: gl.constexpr):
 
 
 @gluon.jit
-def hide_keys(scores, tile, last, listed, share, TILE: gl.constexpr, LATENTS: gl.constexpr):
+def hide_keys(scores, tile, last, listed, table_row, share, TILE: gl.constexpr, LATENTS: gl.constexpr):
     """Set to -inf the scores of keys that rows do not see, and of those that have no page."""
     PIECES: gl.constexpr = KEYS // LATENTS.run
+    KEYS_OF_SCORES: gl.constexpr = gl.SliceLayout(0, product_layout(KEYS))
     is_whole = (tile + 1) * KEYS <= share.length - TILE.queries + 1
-    if not (is_whole & (listed == 2**PIECES - 1)):
+    if not (is_whole & are_all_listed(listed, LATENTS)):
         # By the keys, which differ from tile to tile: what is the same in all is kept in registers, which are few.
-        keys = tile * KEYS + gl.arange(0, KEYS, gl.SliceLayout(0, product_layout(KEYS)))
-        bits = (listed >> (keys // LATENTS.run % PIECES)) & 1
-        is_seen = (keys[None, :] <= last[:, None]) & (bits != 0)[None, :]
+        keys = tile * KEYS + gl.arange(0, KEYS, KEYS_OF_SCORES)
+        if LATENTS.page_size == 1:
+            is_listed = load_rows(table_row, tile, share.length, KEYS_OF_SCORES) >= 0
+        else:
+            is_listed = ((listed >> (keys // LATENTS.run % PIECES)) & 1) != 0
+        is_seen = (keys[None, :] <= last[:, None]) & is_listed[None, :]
         scores = gl.where(is_seen, scores, float("-inf"))
     return scores
 

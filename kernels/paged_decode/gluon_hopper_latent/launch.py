@@ -58,7 +58,8 @@ def launch_latent(
     order; with ``compile_only`` nothing runs and tensors may be on the meta device.
 
     Raises:
-        UnsupportedCallError: TMA cannot copy pages of the cache, for its address or its strides; or it has none.
+        UnsupportedCallError: no copies of 16 bytes can be made of the cache, for its address or its strides; or TMA
+            would copy pages and there are none.
     """
     if out.numel() == 0:
         return ()
@@ -72,6 +73,7 @@ def launch_latent(
         slots=options["slots"],
         run=math.gcd(page_size, tile.tokens),
         page_size=page_size,
+        row=_row_stride(k_cache, layout) if page_size == 1 else 0,
     )
     lanes = batch * -(-tile.used_rows // rows)
     count = lanes * splits if splits > 1 else 0
@@ -80,7 +82,7 @@ def launch_latent(
     )
     capacity = page_table.shape[1] * page_size
     arguments = (
-        *_describe(k_cache, layout, latents),
+        *((k_cache, k_cache) if page_size == 1 else _describe(k_cache, layout, latents)),
         *(q, page_table, seq_lens, sinks, Outputs(out, lse), partials),
         *(QueryStrides(*q.stride()[:3]), page_table.stride(0), capacity, scale * LOG2_E, tile, latents, splits),
     )
@@ -96,6 +98,20 @@ def launch_latent(
     return (*launched, _run(combine_partials, (batch * seq_q * heads,), merged, merging, compile_only))
 
 
+def _row_stride(cache: torch.Tensor, layout: str) -> int:
+    """Return the elements from one row to the next of a cache in pages of one key, whose rows are gathered."""
+    _require_aligned(cache)
+    stride = cache_strides(cache, layout)[0] if cache.shape[0] > 1 else cache.shape[3]
+    if (apart := stride * cache.element_size()) % ALIGNMENT:
+        raise UnsupportedCallError(f"k_cache: its rows are {apart} bytes apart, no multiple of {ALIGNMENT} bytes")
+    return stride
+
+
+def _require_aligned(cache: torch.Tensor) -> None:
+    if past := cache.data_ptr() % ALIGNMENT:
+        raise UnsupportedCallError(f"k_cache: its address is {past} bytes past a multiple of {ALIGNMENT} bytes")
+
+
 def _describe(cache: torch.Tensor, layout: str, latents: Latents) -> tuple[TensorDescriptor, TensorDescriptor]:
     """Return descriptors of a cache: its values by blocks of columns, and rows by as many as are beside those.
 
@@ -109,8 +125,7 @@ def _describe(cache: torch.Tensor, layout: str, latents: Latents) -> tuple[Tenso
     slot = least if page_size == 1 else slot
     if pages == 0:
         raise UnsupportedCallError("k_cache has no pages, which no tensor map describes")
-    if past := cache.data_ptr() % ALIGNMENT:
-        raise UnsupportedCallError(f"k_cache: its address is {past} bytes past a multiple of {ALIGNMENT} bytes")
+    _require_aligned(cache)
     strides = [stride * cache.element_size() for stride in (page, slot)]
     if not all(0 < stride < MAX_STRIDE and stride % ALIGNMENT == 0 for stride in strides):
         wanted = f"positive multiples of {ALIGNMENT} bytes, which tensor-map copies need"

@@ -31,8 +31,10 @@ GATES: Final = {
     "queries": gate_of(seq_q=3, sinks=True),
     "pages": gate_of(page_size=128),  # longer than tiles
     "blocks": gate_of(heads=70, page_size=32),  # of rows, two
+    "indices": gate_of(page_size=1, splits=2, heads=70),
 }
 FORWARD, RINGS, WEIGHTS, LAUNCH = "forward.py", "latent_ring.py", "latent_weights.py", "launch.py"
+GATHER: Final = "latent_gather.py"
 QUERIES, RESULTS, SHARES = "latent_queries.py", "latent_results.py", "latent_share.py"
 PRODUCT: Final = "accumulator = warpgroup_mma_wait(0, deps=[accumulator])"
 HEARD: Final = "row_max = hear(boxes[1], pair)"
@@ -55,7 +57,7 @@ MUTANTS: Final = (
            "raise_maxima(with_accumulator(state, accumulator), state.row_max)", "whole", WRONG),
     Mutant("future keys", WEIGHTS, "share.length - TILE.queries + rows // TILE.group", "share.length - 1 + 0 * rows",
            "queries", WRONG),
-    Mutant("keys that are left out", WEIGHTS, " & (bits != 0)[None, :]", "", "plain", WRONG),
+    Mutant("keys that are left out", WEIGHTS, " & is_listed[None, :]", "", "plain", WRONG),
     Mutant("slots behind the end", RINGS, "(rows < count)[:, None]", "(rows < KEYS)[:, None]", "plain", NAN),
     Mutant("first columns in every copy", RINGS, "HALF * BLOCKS + copy * AT_ONCE", "HALF * BLOCKS", "plain", WRONG),
     Mutant("first page in every copy", RINGS, "place = [pages[piece],", "place = [pages[0],", "blocks", WRONG),
@@ -70,6 +72,22 @@ MUTANTS: Final = (
            "gl.SliceLayout(0, VALUES))\n    places = ((first", "columns = gl.arange(0, LATENTS.half, "
            "gl.SliceLayout(0, VALUES))\n    places = ((first", "plain"),
     Mutant("wrong scale", LAUNCH, "scale * LOG2_E, tile", "scale, tile", "plain", WRONG),
+    Mutant("indices of the tile before", FORWARD, "rows = next_rows", "rows = rows", "indices", WRONG),
+    Mutant("indices of one tile ahead", FORWARD, "+ 1 - group\n", "+ group\n", "indices", WRONG),
+    Mutant("indices that are left out", GATHER, "is_row = (rows >= 0)[:, None]", "is_row = (rows >= -1)[:, None]",
+           "indices", (Status.LAUNCH_ERROR,), races=True),  # on a GPU it reads what lies before the cache
+    Mutant("weights of keys that are left out", WEIGHTS, "share.length, KEYS_OF_SCORES) >= 0",
+           "share.length, KEYS_OF_SCORES) >= -1", "indices", WRONG),
+    Mutant("left out without a look", SHARES, "gl.min(listed, 0) >= 0", "gl.min(listed, 0) >= -1",
+           "indices", WRONG),
+    Mutant("first half of a row twice", GATHER, "columns = half * LATENTS.half + gl", "columns = gl", "indices", WRONG),
+    Mutant("nothing beside a row", GATHER, "columns = GROUPS * LATENTS.half + gl", "columns = gl", "indices", WRONG),
+    Mutant("rows side by side", LAUNCH, "row=_row_stride(k_cache, layout) if", "row=256 if", "indices"),
+    Mutant("gathered without a fence", RINGS, "fence_async_shared()  # what", "pass  # what", "indices", races=True),
+    Mutant("gathered before it is handed back", GATHER, "phase ^ 1)", "phase)", "indices", (Status.HANG,), races=True),
+    Mutant("rows that may still be copied", GATHER, "gathered_arrive(ring.full.index(2 * slot + part), "
+           "increment_count=False)", "mbarrier.arrive(ring.full.index(2 * slot + part), count=128)", "indices", STUCK,
+           races=True),
     Mutant("half handed back early", FORWARD, f"{HEARD}\n        {PRODUCT}\n        hand_back(ring, slot, 0)",
            f"hand_back(ring, slot, 0)\n        {HEARD}\n        {PRODUCT}", "plain", STUCK, races=True),
     Mutant("maxima of the turn before", FORWARD, HEARD, "row_max = hear(boxes[1], pair + 1)", "plain", STUCK,

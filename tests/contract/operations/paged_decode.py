@@ -33,11 +33,11 @@ LATENT_FIELDS: Final[Factors] = {
     "heads": ((16, 1), (5, 1), (33, 1)),
     "lengths": ((37,), (0, 130, 1), (17, 90)),
 }
-# Of latents that are copied by TMA, in Gluon.
+# Of latents in Gluon, which copies pages by TMA or gathers rows.
 HOPPER_LATENT_FIELDS: Final[Factors] = {
     **LATENT_FIELDS,
-    "page": ((16, "NHD"), (32, "HND"), (64, "NHD"), (528, "HND")),
-    "heads": ((16, 1), (5, 1), (70, 1)),
+    "page": ((1, "NHD"), (16, "NHD"), (32, "HND"), (64, "NHD"), (528, "HND")),
+    "heads": ((70, 1), (16, 1), (5, 1)),
     "window": (None,),
     "softcap": (False,),
     "alibi": (False,),
@@ -130,6 +130,7 @@ DATA: Final = OperationData(
         PagedShape(**SIZES),
         PagedShape(**SIZES, page_size=64, kv_dtype="int8", window=512, sinks=True),
         PagedShape(**LATENT, heads=128, head_dim=576, page_size=64),
+        PagedShape(**LATENT, heads=16, head_dim=576, page_size=1),
         PagedShape(**LATENT, heads=16, head_dim=320, page_size=1, seq_q=2, window=512, sinks=True, softcap=True),
     ),
     own_fields={"triton_latent": LATENT_FIELDS, "gluon_hopper_latent": HOPPER_LATENT_FIELDS},

@@ -19,6 +19,10 @@ from autotune.space import Config
 SIZES: dict[str, Any] = {"batch": 64, "heads": 128, "max_context": 8192, "head_dim": 576, "page_size": 64}
 SHAPES = {
     "576": PagedShape(**SIZES),
+    "576, indices": PagedShape(**{**SIZES, "page_size": 1}),
+    "576, few heads and indices": PagedShape(**{**SIZES, "page_size": 1, "heads": 16}, sinks=True),
+    "320, indices": PagedShape(**{**SIZES, "page_size": 1, "head_dim": 320}, dtype="float16"),
+    "288, indices": PagedShape(**{**SIZES, "page_size": 1, "head_dim": 288, "heads": 40}, seq_q=2),
     "576, pages of 16": PagedShape(**{**SIZES, "page_size": 16}, dtype="float16"),
     "576, few heads and queries": PagedShape(**{**SIZES, "heads": 16, "batch": 8}, seq_q=2, sinks=True),
     "320": PagedShape(**{**SIZES, "head_dim": 320}),
@@ -48,6 +52,7 @@ def compile_one(shape: PagedShape, config: Config) -> dict[str, Any]:
         "expected": shared_bytes(config, shape),
         "registers": [each.registers for each in found],
         "spills": sum(each.spill_bytes for each in found),
+        "gathered": code.count("LDGSTS.E.BYPASS.128 "),
         "overlapped": "WARPGROUP.DEPBAR.LE gsb0, 0x1" in code,
     }
 

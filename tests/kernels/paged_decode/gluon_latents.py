@@ -40,12 +40,18 @@ def gate_failure(lengths: tuple[int, ...], fields: dict[str, Any], config: Confi
 def cache_of(engine: str, device: str) -> tuple[torch.Tensor, str]:
     """Return 12 pages of 16 random latents of 320 in fp16, as an engine holds them, and their layout.
 
-    ``longer rows``: in rows and pages that are longer, and NaN elsewhere.
+    ``longer rows``: in rows and pages that are longer, and NaN elsewhere. ``slots``: each a page of one.
     """
     generator = torch.Generator(device=device).manual_seed(0)
     latents = torch.randn(12, 16, 320, generator=generator, device=device).half()
     if engine == "by heads":
         return latents[:, None], "HND"
+    if engine == "slots":
+        return latents.view(192, 1, 1, 320), "NHD"
+    if engine == "longer slots":
+        wide = latents.new_full((192, 1, 1, 384), math.nan)
+        wide[..., :320] = latents.view(192, 1, 1, 320)
+        return wide[..., :320], "NHD"
     if engine == "longer rows":
         wide = latents.new_full((12, 19, 1, 384), math.nan)
         wide[:, :16, 0, :320] = latents
@@ -60,11 +66,14 @@ def call_failure(engine: str, splits: int, device: str) -> str | None:
     """
     cache, layout = cache_of(engine, device)
     rows = (cache if layout == "NHD" else cache.transpose(1, 2)).flatten(0, 1)  # a token each
+    page = cache.shape[1] if layout == "NHD" else cache.shape[2]
     shape = PagedShape(
-        batch=3, heads=5, max_context=96, head_dim=320, page_size=16, dtype="float16", layout=layout, seq_q=2
+        batch=3, heads=5, max_context=96, head_dim=320, page_size=page, dtype="float16", layout=layout, seq_q=2
     )
     kernel = KERNEL.bind(config_of(splits=splits, slots=2), shape)
     pages, lengths = [[9, 3, 0, 11, -1, 7], [5, -1, -1, -1, -1, -1], [-1] * 6], [90, 3, 0]
+    if page == 1:
+        pages = [[each if each < 0 else 16 * each + slot for each in row for slot in range(16)] for row in pages]
     table, seq_lens = (torch.tensor(each, dtype=torch.int32, device=device) for each in (pages, lengths))
     wide = torch.randn(2, 3, 4, 8, 320, generator=torch.Generator(device=device).manual_seed(1), device=device).half()
     for q, with_lse in ((wide[0, :, 1:3, 2:7], True), (wide[1, :, :2, :5], False), (wide[0, :, 1:3, 2:7], False)):
@@ -72,8 +81,8 @@ def call_failure(engine: str, splits: int, device: str) -> str | None:
         found = kernel(q, cache, cache[..., :256], table, seq_lens, scale=SCALE, out=out, return_lse=with_lse)
         lse = found[1] if with_lse else None
         for sequence, length in enumerate(lengths):
-            listed = torch.tensor(pages[sequence], device=device)[torch.arange(length, device=device) // 16]
-            places = listed * 16 + torch.arange(length, device=device) % 16
+            listed = torch.tensor(pages[sequence], device=device)[torch.arange(length, device=device) // page]
+            places = listed * page + torch.arange(length, device=device) % page
             problem = _difference(q[sequence], rows[places.clamp(min=0)], listed < 0, out[sequence])
             if problem is not None:
                 return f"sequence {sequence}: {problem}"

@@ -19,22 +19,30 @@ from tests.kernels.paged_decode.gluon_latents import call_failure, config_of, ga
 EDGES: Final = (0, 1, 15, 64, 65, 127, 128, 129, 300)
 CASES: Final[dict[str, tuple[tuple[int, ...], dict[str, Any], dict[str, int]]]] = {
     "576": ((300, 0, 129), {}, {}),
+    "576, indices": ((300, 0, 129), {"page_size": 1}, {"splits": 2}),
     "576, pages of 16, splits": ((300, 0, 129), {"page_size": 16}, {"splits": 2}),
     "320": (EDGES, {"head_dim": 320}, {"slots": 4}),
     "288": (EDGES, {"head_dim": 288, "page_size": 32}, {"slots": 4, "splits": 3}),
     "queries and sinks": (EDGES, {"head_dim": 320, "seq_q": 3, "sinks": True, "page_size": 16}, {}),
     "more than a block of heads": ((200, 65), {"head_dim": 320, "heads": 70}, {"splits": 2}),
     "long pages by heads": ((600, 250), {"head_dim": 288, "page_size": 256, "layout": "HND"}, {}),
+    "320, indices": (EDGES, {"head_dim": 320, "page_size": 1}, {"slots": 4}),
+    "288, indices, queries and sinks": (
+        EDGES,
+        {"head_dim": 288, "page_size": 1, "seq_q": 3, "sinks": True, "heads": 40},
+        {"splits": 3},
+    ),
+    "indices by heads": ((200, 65), {"head_dim": 320, "page_size": 1, "heads": 70, "layout": "HND"}, {"splits": 2}),
     "pages of no power of two": ((300, 77), {"head_dim": 288, "page_size": 48}, {"slots": 4}),
 }
 each_case = pytest.mark.parametrize(
     ("lengths", "fields", "options"),
     [
-        pytest.param(*case, id=name.replace(" ", "-"), marks=[] if number < 2 else [pytest.mark.slow])
+        pytest.param(*case, id=name.replace(" ", "-"), marks=[] if number < 3 else [pytest.mark.slow])
         for number, (name, case) in enumerate(CASES.items())
     ],
 )
-ENGINES: Final = ("pages", "by heads", "longer rows")
+ENGINES: Final = ("pages", "by heads", "longer rows", "slots", "longer slots")
 
 
 @pytest.fixture
@@ -54,13 +62,13 @@ def test_simulated_results_are_true(lengths: tuple[int, ...], fields: dict[str, 
 
 @pytest.mark.usefixtures("simulated")
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.parametrize(("engine", "splits"), [("pages", 1), ("by heads", 2), ("longer rows", 1)])
+@pytest.mark.parametrize(("engine", "splits"), [("pages", 1), ("by heads", 2), ("longer rows", 1), ("longer slots", 2)])
 def test_simulated_calls_take_strides(engine: str, splits: int) -> None:
     assert call_failure(engine, splits, "cpu") is None
 
 
 def launch_over(cache: torch.Tensor) -> Any:
-    """Launch over a cache of latents of 320 in pages of 16."""
+    """Launch over a cache of latents of 320."""
     q, out = torch.zeros(1, 1, 4, 320).half(), torch.zeros(1, 1, 4, 256).half()
     table, lengths = torch.zeros(1, 3, dtype=torch.int32), torch.ones(1, dtype=torch.int32)
     features: dict[str, Any] = {"layout": "NHD", "scale": 1.0, "sinks": None}
@@ -74,10 +82,12 @@ def launch_over(cache: torch.Tensor) -> Any:
         (torch.zeros(1, 16, 1, 320).half().expand(4, 16, 1, 320), r"its pages and slots are \[0, 640\] bytes apart"),
         (torch.zeros(4 * 16 * 320 + 1).half()[1:].view(4, 16, 1, 320), "its address is 2 bytes past a multiple of 16"),
         (torch.zeros(0, 16, 1, 320).half(), "k_cache has no pages"),
+        (torch.zeros(64, 1, 1, 324).half()[..., :320], "its rows are 648 bytes apart, no multiple of 16"),
+        (torch.zeros(64 * 320 + 1).half()[1:].view(64, 1, 1, 320), "its address is 2 bytes past a multiple of 16"),
     ],
-    ids=["stride", "expanded", "address", "none"],
+    ids=["stride", "expanded", "address", "none", "rows", "address of rows"],
 )
-def test_what_tma_cannot_copy_is_refused_by_name(cache: torch.Tensor, reason: str) -> None:
+def test_what_cannot_be_copied_is_refused_by_name(cache: torch.Tensor, reason: str) -> None:
     with pytest.raises(UnsupportedCallError, match=reason):
         launch_over(cache)
 
@@ -90,6 +100,10 @@ def test_defaults_compile_for_hopper_without_a_spill(tmp_path: Path) -> None:
         assert binary["shared"] <= binary["expected"] <= NVIDIA_H200.shared_memory_bytes, name
         assert binary["spills"] == 0, name
         assert binary["overlapped"], f"{name}: exponentials wait for the values of the other group's tile"
+        # Of a half each thread copies half a row's pieces of 128 bytes four times, 16 bytes at once.
+        shape = SHAPES[name]
+        pieces = 4 * (shape.head_dim_v // 64 + 1) * 2 if shape.page_size == 1 else 0
+        assert binary["gathered"] == pieces, name
 
 
 WIDTHS: Final = (576, 320, 288)
@@ -109,7 +123,7 @@ def test_gpu_results_are_true(
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("splits", [1, 2, 5])
-@pytest.mark.parametrize("page_size", [16, 64, 256])
+@pytest.mark.parametrize("page_size", [1, 16, 64, 256])
 @pytest.mark.parametrize("heads", [16, 64, 128])
 @pytest.mark.parametrize("head_dim", WIDTHS)
 def test_gpu_sizes_are_true(head_dim: int, heads: int, page_size: int, splits: int) -> None:
@@ -121,12 +135,13 @@ def test_gpu_sizes_are_true(head_dim: int, heads: int, page_size: int, splits: i
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("page_size", [1, 64])
 @pytest.mark.parametrize("head_dim", WIDTHS)
-def test_gpu_long_sequences_are_true(head_dim: int) -> None:
+def test_gpu_long_sequences_are_true(head_dim: int, page_size: int) -> None:
     """More programs than SMs, of many turns, which end at different times."""
     require_hopper()
     lengths = tuple((8192 - 611 * number) % 8193 for number in range(13)) * 6
-    fields = {"head_dim": head_dim, "heads": 128, "dtype": "bfloat16"}
+    fields = {"head_dim": head_dim, "heads": 128, "dtype": "bfloat16", "page_size": page_size}
     assert gate_failure(lengths, fields, config_of(), "cuda") is None
     assert gate_failure(lengths, fields, config_of(splits=4), "cuda") is None
 
