@@ -2,6 +2,8 @@
 
 import pytest
 
+from autotune.device import NVIDIA_H200
+from autotune.registry import get_implementation
 from autotune.shape import AttentionShape
 from autotune.table.portfolios import shipped_portfolios
 
@@ -20,3 +22,19 @@ def test_its_tiles_come_in_the_order_that_won(regrets: list[float]) -> None:
     assert len(regrets) >= 4
     assert sorted(regrets)[-2] < 0.04  # beside one cell of an H100, 0.09, in which the other order lost as much
     assert sum(regrets) / len(regrets) < 0.04
+
+
+CAPPED = [lost for shape, lost in TIMED if 64 < shape.head_dim <= 256 and shape.softcap]
+
+
+def test_softcap_takes_blocks_and_sections_that_won() -> None:
+    assert len(CAPPED) >= 15
+    assert max(CAPPED) < 0.06
+    assert sum(CAPPED) / len(CAPPED) < 0.02
+
+
+def test_a_section_has_not_about_as_many_tiles_as_there_are_multiprocessors() -> None:
+    default = get_implementation("flash_attention", "gluon_hopper").space.default
+    for seq, section in ((1024, 4), (2048, 4), (4096, 16)):
+        shape = AttentionShape(batch=2, heads=32, kv_heads=8, seq_q=seq, head_dim=64, causal=True)
+        assert default(shape, NVIDIA_H200)["section"] == section, seq

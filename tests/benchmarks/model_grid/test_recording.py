@@ -311,3 +311,15 @@ def test_a_problem_begins_only_where_the_time_of_all_its_implementations_is_left
     assert not gpu.asked
     assert recording(gpu, tmp_path, names=(), deadline=of_two + 0.01).record([cell])
     assert recording(gpu, tmp_path / "one", deadline=of_one + 0.01).record([cell])
+
+
+def test_what_problems_took_beyond_their_estimate_is_expected_of_the_next_one_too(
+    gpu: Gpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grid_recording, "time", SimpleNamespace(monotonic=lambda: 0.0))
+    (cell,) = cells(1)
+    seconds = SHIP_SECONDS + SAFETY * (device_seconds(*cell[::2]) + 10.0)
+    late = {"recorded": 2, "expected": 30.0, "taken": 50.0}
+    assert not replace(recording(gpu, tmp_path, deadline=seconds - 0.01), **late).record([cell])
+    assert not gpu.asked
+    assert replace(recording(gpu, tmp_path, deadline=seconds + 0.01), **late).record([cell])
