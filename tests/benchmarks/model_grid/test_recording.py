@@ -319,7 +319,9 @@ def test_what_problems_took_beyond_their_estimate_is_expected_of_the_next_one_to
     monkeypatch.setattr(grid_recording, "time", SimpleNamespace(monotonic=lambda: 0.0))
     (cell,) = cells(1)
     seconds = SHIP_SECONDS + SAFETY * (device_seconds(*cell[::2]) + 10.0)
-    late = {"recorded": 2, "expected": 30.0, "taken": 50.0}
-    assert not replace(recording(gpu, tmp_path, deadline=seconds - 0.01), **late).record([cell])
+    late = recording(gpu, tmp_path, deadline=seconds - 0.01)
+    late.recorded, late.expected, late.taken = 2, 30.0, 50.0
+    assert not late.record([cell])
     assert not gpu.asked
-    assert replace(recording(gpu, tmp_path, deadline=seconds + 0.01), **late).record([cell])
+    late.deadline = seconds + 0.01
+    assert late.record([cell])
