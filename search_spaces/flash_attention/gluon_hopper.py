@@ -133,7 +133,7 @@ def default(shape: AttentionShape, device: Device) -> Config:
     most = 3 if widest <= 64 and (is_long or not shape.causal) else 2
     consumers = min(most, math.ceil(shape.seq_q / ROWS))
     is_ordered = shape.causal and _tiles_differ(shape, consumers)
-    is_capped = bool(shape.softcap) and widest > 64  # 1.04 to 1.59 times as long by 128 keys (H200, 2026-11-27)
+    is_capped = bool(shape.softcap) and widest > 64  # 1.04 to 1.40 times as long by 128 keys (H200, 2026-11-27)
     block_k = 64 if width_k > 192 or width_v > 128 or seen <= NARROW_WINDOW or is_capped else 128
     # Turns, and the queries of two tiles, hide what a tile waits for: of long ones that is little.
     takes_turns = not (is_longer if shape.causal else is_long)
