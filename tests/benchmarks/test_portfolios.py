@@ -39,14 +39,12 @@ def test_is_chosen_tells_what_is_served_where_a_shape_is_left_out() -> None:
     raced = [row for row in rows if row.behind is not None]
     assert {row.is_chosen for row in raced} == {True, False}
     assert all(row.is_chosen is None for row in rows if row.behind is None)
-    known = {row.implementation for row in raced}
     for shape, device in sorted({(row.shape, row.device) for row in raced}, key=repr)[::12]:
         others = [row for row in rows if row.shape != shape]
         ours = [each for each in our_implementations("flash_attention") if each.supports(shape, device) is None]
         first = alternatives_for(shape, device, [], ours, portfolio=others)[0].candidate.implementation
         chosen = {r.implementation: r.is_chosen for r in raced if (r.shape, r.device) == (shape, device)}
         assert chosen == {name: name == first for name in chosen}, str(shape)
-        assert chosen.keys() <= known
 
 
 def test_every_recorded_shape_has_a_member_within_two_percent_where_a_portfolio_beats_the_default() -> None:
