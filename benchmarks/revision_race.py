@@ -1,8 +1,9 @@
-"""Races the kernels that this tree serves against those of another revision: ``python -m benchmarks.revision_race``.
+"""Races the kernels of this tree against those of another revision: ``python -m benchmarks.revision_race``.
 
-Both trees are loaded into one process, the other one as the package ``autotune_before``, and each shape is raced
-interleaved over the same inputs, cold, in CUDA graphs. Prints the time ratio of each shape; needs a GPU that the
-shipped tables know. ``BEFORE`` is a revision, or the folder of a tree where there is no git.
+Both trees are loaded into one process, the other one as the package ``autotune_before``. Of each chosen winner that
+ships both kernels are raced by its config, interleaved over the same inputs, cold, in CUDA graphs. Prints the time
+ratio of each shape; needs a GPU that the shipped tables know. ``BEFORE`` is a revision, or the folder of a tree where
+there is no git.
 """
 
 import argparse
@@ -18,14 +19,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from autotune import platforms
 from autotune.registry import get_operation, implementations_of, load_definition, load_kernel, operation_names
-from autotune.shape import Shape
 from autotune.table import shipped_winners
 from autotune.timing import Stopwatch, race
-from autotune.trial import Policy, Timing
+from autotune.trial import Policy, Timing, Trial
 from benchmarks.carry_over import extract
 from benchmarks.user_tables import tables_in
 
@@ -38,7 +38,7 @@ MAX_SETS: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Raced:
-    """The times of one shape, and the other revision's over this tree's."""
+    """The times of one shape; ``ratio`` is this tree's time over the other's."""
 
     operation: str
     shape: str
@@ -62,12 +62,12 @@ def install_before(tree: Path, folder: Path) -> None:
     sys.path.insert(0, str(folder))
 
 
-def choose_shapes(count: int) -> list[tuple[str, Shape]]:
-    """Choose shipped winners of ours on this model of device, spread evenly over all operations."""
+def choose_winners(count: int, operations: Sequence[str]) -> list[Trial]:
+    """Choose shipped winners of ours on this model of device, spread evenly over the operations."""
     model = platforms.current_device().model
     winners = [
-        (name, winner.shape)
-        for name in operation_names()
+        winner
+        for name in operations
         for implementation in implementations_of(name)
         if implementation.is_ours
         for winner in shipped_winners(name, implementation=implementation.name)
@@ -76,36 +76,33 @@ def choose_shapes(count: int) -> list[tuple[str, Shape]]:
     return [winners[index * (len(winners) - 1) // max(1, count - 1)] for index in range(count)]
 
 
-def race_shape(operation: str, shape: Shape, seconds: float) -> Raced:
+def race_winner(winner: Trial, seconds: float) -> Raced:
+    """Race both trees' kernels of a winner's implementation, by its config."""
     import torch
 
-    from autotune.dispatch import get_kernel
-
+    operation, shape, config = winner.operation, winner.shape, winner.config
     definition = load_definition(operation)
     count = math.ceil(
         COLD_FACTOR * torch.cuda.get_device_properties(0).L2_cache_size / get_operation(operation).cost(shape).bytes
     )
     inputs = [definition.make_inputs(shape, seed=seed, device="cuda") for seed in range(min(MAX_SETS, count))]
     sets = [(each, definition.empty_outputs(each)[:1]) for each in inputs]
-    served = get_kernel(shape, operation=operation)
-    kernels: list[tuple[Any, Any]] = [(load_kernel(operation, served.implementation), served.config)]
-    shape_before = getattr(importlib.import_module(f"{BEFORE}.shape"), type(shape).__name__)(**shape.as_dict())
-    old = importlib.import_module(f"{BEFORE}.dispatch").get_kernel(shape_before, operation=operation)
-    kernels.append((importlib.import_module(f"{BEFORE}.registry").load_kernel(operation), old.config))
-    if dict(old.config) != dict(served.config):
-        raise SystemExit(f"{shape}: this tree serves {served.config}, the other {old.config}")
+    load_before = importlib.import_module(f"{BEFORE}.registry").load_kernel
+    kernels = [load(operation, winner.implementation) for load in (load_kernel, load_before)]
     with ExitStack() as stack, torch.no_grad():
         stopwatches: Sequence[Stopwatch] = [
             stack.enter_context(Stopwatch([partial(kernel.launch, config, each, out) for each, out in sets], Policy()))
-            for kernel, config in kernels
+            for kernel in kernels
         ]
         now, before = race(stopwatches, contenders=0, seconds=seconds, max_rounds=400)
-    return Raced(operation, str(shape), now, before)
+    return Raced(operation, f"{shape} by {winner.implementation}", now, before)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.revision_race", description=__doc__)
     parser.add_argument("before", metavar="BEFORE", help="a revision, or the folder of its tree")
+    names = operation_names()
+    parser.add_argument("--operation", action="append", choices=names, help="may be repeated [default: all]")
     parser.add_argument("--shapes", type=int, default=8, help="how many shipped shapes [default: 8]")
     parser.add_argument("--seconds", type=float, default=SECONDS, help=f"of each race [default: {SECONDS:g}]")
     given = parser.parse_args()
@@ -117,11 +114,11 @@ def main() -> None:
             extract(given.before, tree)
         install_before(tree.resolve(), Path(folder))
         raced = []
-        for operation, shape in choose_shapes(given.shapes):
-            found = race_shape(operation, shape, given.seconds)
+        for winner in choose_winners(given.shapes, given.operation or names):
+            found = race_winner(winner, given.seconds)
             raced.append(found)
             times = f"{found.now.median_us:.1f} us, before {found.before.median_us:.1f} us"
-            print(f"{found.ratio:.4f}  {operation}: {shape}: {times}", flush=True)
+            print(f"{found.ratio:.4f}  {found.operation}: {found.shape}: {times}", flush=True)
         mean = math.exp(sum(math.log(each.ratio) for each in raced) / len(raced))
         worst = max(raced, key=lambda each: abs(math.log(each.ratio)))
         print(json.dumps({"geometric_mean": mean, "worst": worst.ratio, "shape": worst.shape}))

@@ -32,9 +32,16 @@ class Paging(NamedTuple):
     value_scale_strides: tuple[int, ...] = ()
 
 
+class PageList(NamedTuple):
+    """The pages of one sequence, in order: a pointer to its row of the page table, and how many pages the cache has."""
+
+    row: Any
+    pages: Any
+
+
 @triton.jit
-def load_pages(table_row, tile, low, high, TOKENS: tl.constexpr, PAGING: tl.constexpr):
-    """Load the page of each run of a tile; 0 where no key of the run lies in ``low <= key < high``.
+def load_entries(table_row, tile, low, high, TOKENS: tl.constexpr, PAGING: tl.constexpr):
+    """Load what the page table has for each run of a tile; 0 where no key of the run lies in ``low <= key < high``.
 
     Without ``low`` all do.
     """
@@ -43,11 +50,22 @@ def load_pages(table_row, tile, low, high, TOKENS: tl.constexpr, PAGING: tl.cons
     if RUN != TOKENS:
         starts += tl.arange(0, TOKENS // RUN) * RUN
     if low is None:
-        pages = tl.load(table_row + starts // PAGING.page_size)
+        entries = tl.load(table_row + starts // PAGING.page_size)
     else:
         present = (starts < high) & (starts + RUN > low)
-        pages = tl.load(table_row + starts // PAGING.page_size, mask=present, other=0)
-    return pages
+        entries = tl.load(table_row + starts // PAGING.page_size, mask=present, other=0)
+    return entries
+
+
+@triton.jit
+def load_pages(page_list, tile, low, high, TOKENS: tl.constexpr, PAGING: tl.constexpr):
+    """Load the page of each run of a tile, see ``load_entries``; an entry that is none is taken for the last page.
+
+    So nothing outside of the cache is read, whatever the table holds. As unsigned numbers, negative entries are great.
+    """
+    entries = tl.cast(load_entries(page_list.row, tile, low, high, TOKENS, PAGING), tl.uint32, bitcast=True)
+    last = tl.cast(page_list.pages - 1, tl.uint32, bitcast=True)
+    return tl.cast(tl.minimum(entries, last), tl.int32, bitcast=True)
 
 
 @triton.jit

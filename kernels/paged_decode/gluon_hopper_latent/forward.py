@@ -45,11 +45,12 @@ from autotune.kernels.paged_decode.gluon_hopper_latent.latent_weights import (
     tell,
     weigh,
 )
+from autotune.kernels.tiles.pages import PageList
 
 REGISTERS = gl.constexpr(240)  # of a thread that computes: as of the dense kernel's two consumers
 GATHERED_REGISTERS = gl.constexpr(232)  # of the same where those that load have addresses of their own
 
-_NUMBERS = ["table_stride", "capacity"]  # no binary of its own for a number
+_NUMBERS = ["table_stride", "capacity", "cache_pages"]  # no binary of its own for a number
 _POINTERS = ["page_table", "seq_lens", "sinks"]
 
 
@@ -65,12 +66,14 @@ class DecodeCall(NamedTuple):
     q_strides: Any
     table_stride: Any
     capacity: Any
+    cache_pages: Any
     score_scale: Any
 
 
 @gluon.jit(do_not_specialize=_NUMBERS, do_not_specialize_on_alignment=[*_POINTERS, *_NUMBERS])
 def latent_decode_hopper(
-    latents, beside, q, page_table, seq_lens, sinks, outputs, partials, q_strides, table_stride, capacity, score_scale,
+    latents, beside, q, page_table, seq_lens, sinks, outputs, partials, q_strides,
+    table_stride, capacity, cache_pages, score_scale,
     TILE: gl.constexpr, LATENTS: gl.constexpr, SPLITS: gl.constexpr,
 ):  # fmt: skip
     """Compute a block of 64 rows of one sequence over every SPLITS-th pair of its tiles; another kernel merges shares.
@@ -81,7 +84,9 @@ def latent_decode_hopper(
     DTYPE: gl.constexpr = latents.dtype.element_ty if LATENTS.page_size == 1 else latents.dtype
     ring, queries = begin_ring(DTYPE, LATENTS), begin_queries(DTYPE, LATENTS)
     boxes = (begin_mailbox(), begin_mailbox())  # of what each group tells the other
-    call = DecodeCall(q, page_table, seq_lens, sinks, outputs, partials, q_strides, table_stride, capacity, score_scale)
+    call = DecodeCall(
+        q, page_table, seq_lens, sinks, outputs, partials, q_strides, table_stride, capacity, cache_pages, score_scale
+    )
     gl.warp_specialize(
         [
             (produce, (ring, latents, beside, call, TILE, LATENTS, SPLITS)),
@@ -94,17 +99,23 @@ def latent_decode_hopper(
 
 
 @gluon.jit
+def list_pages(call, share):
+    """Return the pages of this program's sequence."""
+    return PageList(call.page_table + gl.cast(share.sequence, gl.int64) * call.table_stride, call.cache_pages)
+
+
+@gluon.jit
 def produce(ring, latents, beside, call, TILE: gl.constexpr, LATENTS: gl.constexpr, SPLITS: gl.constexpr):
     """Copy the tiles of this program's share into the ring."""
     share = locate_share(call.seq_lens, call.capacity, TILE, SPLITS)
-    table_row = call.page_table + gl.cast(share.sequence, gl.int64) * call.table_stride
+    page_list = list_pages(call, share)
     if LATENTS.page_size == 1:
-        rows = load_tile_rows(table_row, 2 * share.split, share.length)
+        rows = load_tile_rows(page_list, 2 * share.split, share.length)
         for pair in range(share.pairs):
             for group in gl.static_range(2):
                 slot, phase = slot_of(pair, group, LATENTS.slots)
                 tile = 2 * (share.split + (pair + group) * SPLITS) + 1 - group
-                next_rows = load_tile_rows(table_row, tile, share.length)  # of the tile after this one
+                next_rows = load_tile_rows(page_list, tile, share.length)  # of the tile after this one
                 gather(ring, latents, rows, slot, phase, group, LATENTS)
                 rows = next_rows
     else:
@@ -112,7 +123,7 @@ def produce(ring, latents, beside, call, TILE: gl.constexpr, LATENTS: gl.constex
             for group in gl.static_range(2):
                 slot, phase = slot_of(pair, group, LATENTS.slots)
                 tile = 2 * (share.split + pair * SPLITS) + group
-                fill(ring, latents, beside, table_row, tile, share.length, slot, phase, group, LATENTS)
+                fill(ring, latents, beside, page_list, tile, share.length, slot, phase, group, LATENTS)
 
 
 @gluon.jit
@@ -152,7 +163,7 @@ def with_accumulator(state, accumulator):
 def consume_first(ring, queries, boxes, call, TILE: gl.constexpr, LATENTS: gl.constexpr, SPLITS: gl.constexpr):
     """Compute the first half of the columns, and the weights of the first tile of each pair."""
     share = locate_share(call.seq_lens, call.capacity, TILE, SPLITS)
-    table_row = call.page_table + gl.cast(share.sequence, gl.int64) * call.table_stride
+    page_list = list_pages(call, share)
     VALUES: gl.constexpr = product_layout(LATENTS.half)
     last = last_keys(share, TILE)
     load_queries(queries, call.q, call.q_strides, share, 0, TILE, LATENTS)
@@ -161,10 +172,10 @@ def consume_first(ring, queries, boxes, call, TILE: gl.constexpr, LATENTS: gl.co
     for pair in tl.range(0, share.pairs, disable_licm=True):
         tile = 2 * (share.split + pair * SPLITS)
         slot, phase = slot_of(pair, 0, LATENTS.slots)
-        listed = list_pieces(table_row, tile, share.length, LATENTS)
+        listed = list_pieces(page_list, tile, share.length, LATENTS)
         scores = multiply_scores(ring, queries, slot, phase, 0, LATENTS)
-        listed = list_rows(listed, table_row, tile, share.length, LATENTS)
-        scores = hide_keys(warpgroup_mma_wait(0, deps=[scores]), tile, last, listed, table_row, share, TILE, LATENTS)
+        listed = list_rows(listed, page_list, tile, share.length, LATENTS)
+        scores = hide_keys(warpgroup_mma_wait(0, deps=[scores]), tile, last, listed, page_list, share, TILE, LATENTS)
         weights, state, rescale = weigh(scores, state, call.score_scale)
         weights = weights.to(ring.halves.dtype)
         ring.weights.index(slot).store(weights)
@@ -198,7 +209,7 @@ def consume_first(ring, queries, boxes, call, TILE: gl.constexpr, LATENTS: gl.co
 def consume_second(ring, queries, boxes, call, TILE: gl.constexpr, LATENTS: gl.constexpr, SPLITS: gl.constexpr):
     """Compute the second half of the columns, and the weights of the second tile of each pair."""
     share = locate_share(call.seq_lens, call.capacity, TILE, SPLITS)
-    table_row = call.page_table + gl.cast(share.sequence, gl.int64) * call.table_stride
+    page_list = list_pages(call, share)
     VALUES: gl.constexpr = product_layout(LATENTS.half)
     last = last_keys(share, TILE)
     load_queries(queries, call.q, call.q_strides, share, 1, TILE, LATENTS)
@@ -206,21 +217,21 @@ def consume_second(ring, queries, boxes, call, TILE: gl.constexpr, LATENTS: gl.c
     for pair in tl.range(0, share.pairs, disable_licm=True):  # as above
         tile = 2 * (share.split + pair * SPLITS) + 1
         slot, phase = slot_of(pair, 1, LATENTS.slots)
-        listed = list_pieces(table_row, tile, share.length, LATENTS)
+        listed = list_pieces(page_list, tile, share.length, LATENTS)
         left = share.length - tile * KEYS
         # Of the other group's tile: it has this half. What the next wait lets products see, this part has with it.
         mbarrier.wait(ring.full.index(2 * slot - 1), phase)
         if left < 0:  # not under the product of scores: a branch would wait for it; keys past the end have none
             clear_rows(ring, slot - 1, 1, left + KEYS, LATENTS)
         scores = multiply_scores(ring, queries, slot, phase, 1, LATENTS)
-        listed = list_rows(listed, table_row, tile, share.length, LATENTS)
+        listed = list_rows(listed, page_list, tile, share.length, LATENTS)
         row_max = hear(boxes[0], pair)
         state, rescale = raise_maxima(state, row_max)
         accumulator = rescaled(state, rescale)
         values = ring.halves.index(2 * slot - 1)
         accumulator = warpgroup_mma(ring.weights.index(slot - 1), values, accumulator, is_async=True)
 
-        scores = hide_keys(warpgroup_mma_wait(1, deps=[scores]), tile, last, listed, table_row, share, TILE, LATENTS)
+        scores = hide_keys(warpgroup_mma_wait(1, deps=[scores]), tile, last, listed, page_list, share, TILE, LATENTS)
         weights, state, rescale = weigh(scores, state, call.score_scale)
         weights = weights.to(ring.halves.dtype)
         ring.weights.index(slot).store(weights)

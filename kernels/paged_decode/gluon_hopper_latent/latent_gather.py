@@ -15,10 +15,10 @@ from autotune.kernels.paged_decode.gluon_hopper_latent.latent_share import load_
 
 
 @gluon.jit
-def load_tile_rows(table_row, tile, length):
+def load_tile_rows(page_list, tile, length):
     """Load the rows of a tile's keys for the threads that copy them."""
     LAYOUT: gl.constexpr = gl.SliceLayout(1, block_layout())
-    return load_rows(table_row, tile, length, LAYOUT)
+    return load_rows(page_list, tile, length, LAYOUT)
 
 
 @gluon.jit

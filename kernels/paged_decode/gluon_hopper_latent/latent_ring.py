@@ -66,12 +66,12 @@ def slot_of(pair, GROUP: gl.constexpr, SLOTS: gl.constexpr):
 
 
 @gluon.jit
-def fill(ring, latents, beside, table_row, tile, length, slot, phase, GROUP: gl.constexpr, LATENTS: gl.constexpr):
+def fill(ring, latents, beside, page_list, tile, length, slot, phase, GROUP: gl.constexpr, LATENTS: gl.constexpr):
     """Begin to copy a tile of this group's into a slot, each part once it is handed back; absent pieces become 0."""
     PIECES: gl.constexpr = KEYS // LATENTS.run
     pages = ()
     for piece in gl.static_range(PIECES):
-        pages += (load_page(table_row, tile, piece, length, LATENTS),)  # type: ignore[assignment]
+        pages += (load_page(page_list, tile, piece, length, LATENTS),)  # type: ignore[assignment]
     ITEM: gl.constexpr = 2  # bytes
     HALF: gl.constexpr = KEYS * LATENTS.half * ITEM
     mbarrier.wait(ring.empty.index(2 * slot), phase ^ 1)

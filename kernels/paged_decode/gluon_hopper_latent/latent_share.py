@@ -49,10 +49,14 @@ def locate_share(seq_lens, capacity, TILE: gl.constexpr, SPLITS: gl.constexpr):
 
 
 @gluon.jit
-def load_page(table_row, tile, piece, length, LATENTS: gl.constexpr):
-    """Load the page of a piece of a tile, a run of keys; -1 where none of them is of the sequence."""
+def load_page(page_list, tile, piece, length, LATENTS: gl.constexpr):
+    """Load the page of a piece of a tile, a run of keys; a negative number is none, as where no key is of the sequence.
+
+    Nor is one past the cache, which becomes -1.
+    """
     key = tile * KEYS + piece * LATENTS.run
-    return gl.load(table_row + key // LATENTS.page_size, mask=key < length, other=-1)
+    page = gl.load(page_list.row + key // LATENTS.page_size, mask=key < length, other=-1)
+    return gl.where(page < page_list.pages, page, -1)
 
 
 @gluon.jit
@@ -62,10 +66,14 @@ def first_slot(tile, piece, LATENTS: gl.constexpr):
 
 
 @gluon.jit
-def load_rows(table_row, tile, length, LAYOUT: gl.constexpr):
-    """Load the rows of the cache where the keys of a tile are, of pages of one key; -1 of those past the sequence."""
+def load_rows(page_list, tile, length, LAYOUT: gl.constexpr):
+    """Load the rows of the cache where the keys of a tile are, of pages of one key; negative numbers are none.
+
+    Those past the sequence and those past the cache become -1.
+    """
     keys = tile * KEYS + gl.arange(0, KEYS, LAYOUT)
-    return gl.load(table_row + keys, mask=keys < length, other=-1)
+    rows = gl.load(page_list.row + keys, mask=keys < length, other=-1)
+    return gl.where(rows < page_list.pages, rows, -1)
 
 
 @gluon.constexpr_function
@@ -75,23 +83,23 @@ def warp_layout():
 
 
 @gluon.jit
-def list_pieces(table_row, tile, length, LATENTS: gl.constexpr):
+def list_pieces(page_list, tile, length, LATENTS: gl.constexpr):
     """Return which pieces of a tile have a page, as bits: a negative one in the table is none. See ``list_rows``."""
     bits = 0
     if LATENTS.page_size > 1:
         for piece in gl.static_range(KEYS // LATENTS.run):
-            bits += gl.where(load_page(table_row, tile, piece, length, LATENTS) >= 0, 1 << piece, 0)
+            bits += gl.where(load_page(page_list, tile, piece, length, LATENTS) >= 0, 1 << piece, 0)
     return bits
 
 
 @gluon.jit
-def list_rows(listed, table_row, tile, length, LATENTS: gl.constexpr):
+def list_rows(listed, page_list, tile, length, LATENTS: gl.constexpr):
     """Of pages of one key begin to load the rows of a tile, some in every warp; else return what ``list_pieces`` did.
 
     Under the products of scores: the fence before those waits for loads.
     """
     if LATENTS.page_size == 1:
-        listed = load_rows(table_row, tile, length, warp_layout())
+        listed = load_rows(page_list, tile, length, warp_layout())
     return listed
 
 

@@ -74,7 +74,7 @@ def last_keys(share, TILE: gl.constexpr):
 
 
 @gluon.jit
-def hide_keys(scores, tile, last, listed, table_row, share, TILE: gl.constexpr, LATENTS: gl.constexpr):
+def hide_keys(scores, tile, last, listed, page_list, share, TILE: gl.constexpr, LATENTS: gl.constexpr):
     """Set to -inf the scores of keys that rows do not see, and of those that have no page."""
     PIECES: gl.constexpr = KEYS // LATENTS.run
     KEYS_OF_SCORES: gl.constexpr = gl.SliceLayout(0, product_layout(KEYS))
@@ -83,7 +83,7 @@ def hide_keys(scores, tile, last, listed, table_row, share, TILE: gl.constexpr, 
         # By the keys, which differ from tile to tile: what is the same in all is kept in registers, which are few.
         keys = tile * KEYS + gl.arange(0, KEYS, KEYS_OF_SCORES)
         if LATENTS.page_size == 1:
-            is_listed = load_rows(table_row, tile, share.length, KEYS_OF_SCORES) >= 0
+            is_listed = load_rows(page_list, tile, share.length, KEYS_OF_SCORES) >= 0
         else:
             is_listed = ((listed >> (keys // LATENTS.run % PIECES)) & 1) != 0
         is_seen = (keys[None, :] <= last[:, None]) & is_listed[None, :]

@@ -80,11 +80,12 @@ def launch_latent(
     partials = Partials(
         q.new_empty((count, rows, width), dtype=torch.float32), q.new_empty((count, 2, rows), dtype=torch.float32)
     )
-    capacity = page_table.shape[1] * page_size
+    pages = k_cache.shape[0]
+    capacity = page_table.shape[1] * page_size if pages else 0
     arguments = (
         *((k_cache, k_cache) if page_size == 1 else _describe(k_cache, layout, latents)),
         *(q, page_table, seq_lens, sinks, Outputs(out, lse), partials),
-        *(QueryStrides(*q.stride()[:3]), page_table.stride(0), capacity, scale * LOG2_E, tile, latents, splits),
+        *(QueryStrides(*q.stride()[:3]), page_table.stride(0), capacity, pages, scale * LOG2_E, tile, latents, splits),
     )
     launched = (_run(latent_decode_hopper, (lanes * splits,), arguments, {}, compile_only),)
     if splits == 1:

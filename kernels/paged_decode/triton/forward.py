@@ -21,11 +21,12 @@ from autotune.kernels.paged_decode.triton.tile_list import (
     share_tiles,
 )
 from autotune.kernels.tiles.outputs import load_slopes, store_outputs
-from autotune.kernels.tiles.pages import Cache, load_pages
+from autotune.kernels.tiles.pages import Cache, PageList, load_pages
 from autotune.kernels.tiles.partials import arrive, merge_partials, store_partial
 from autotune.kernels.tiles.rows import offset
 
-_LENGTHS = ["table_stride", "capacity", "batch_size", "kv_heads", "window"]  # no binary of its own for a number
+# No binary of its own for a number.
+_LENGTHS = ["table_stride", "capacity", "cache_pages", "batch_size", "kv_heads", "window"]
 _UNALIGNED = ["page_table", "seq_lens", *_LENGTHS]
 
 
@@ -63,7 +64,7 @@ def store_rows(
 @triton.jit(do_not_specialize=_LENGTHS, do_not_specialize_on_alignment=_UNALIGNED)
 def paged_decode_split(
     q, cache, page_table, seq_lens, per_head, outputs, partials, q_strides,
-    table_stride, capacity, batch_size, kv_heads, window, score_scale, softcap,
+    table_stride, capacity, cache_pages, batch_size, kv_heads, window, score_scale, softcap,
     TILE: tl.constexpr, WIDTHS: tl.constexpr, PAGING: tl.constexpr, FEATURES: tl.constexpr, SHARES: tl.constexpr,
 ):  # fmt: skip
     """Take every SPLITS-th tile of one sequence and KV head: a program need not know the length to begin.
@@ -103,10 +104,10 @@ def paged_decode_split(
     # A tile's pages are loaded while the tile before it is computed: a load of keys whose address waits for another
     # load of its own iteration gets one buffer under num_stages 3 and 4 (Triton 3.6.0, sm_90). They are loaded whatever
     # the length, which is on its way too; what is not a page is not used.
-    table_row = page_table + offset(sequence, table_stride)
-    pages = load_pages(table_row, first + split, 0, capacity, TILE.tokens, PAGING)
+    page_list = PageList(page_table + offset(sequence, table_stride), cache_pages)
+    pages = load_pages(page_list, first + split, 0, capacity, TILE.tokens, PAGING)
     for tile in tl.range(first + split, first + tiles, SPLITS):
-        next_pages = load_pages(table_row, tile + SPLITS, 0, capacity, TILE.tokens, PAGING)
+        next_pages = load_pages(page_list, tile + SPLITS, 0, capacity, TILE.tokens, PAGING)
         state = fold_tile(
             state, queries, cache, slopes, rows, length, tile, pages, window, softcap,
             TILE, WIDTHS, PAGING, FEATURES, WEIGHT_TYPE,
@@ -139,7 +140,7 @@ def paged_decode_split(
 @triton.jit(do_not_specialize=_LENGTHS, do_not_specialize_on_alignment=_UNALIGNED)
 def paged_decode_flat(
     q, cache, page_table, seq_lens, per_head, outputs, partials, q_strides,
-    table_stride, capacity, batch_size, kv_heads, window, score_scale, softcap,
+    table_stride, capacity, cache_pages, batch_size, kv_heads, window, score_scale, softcap,
     TILE: tl.constexpr, WIDTHS: tl.constexpr, PAGING: tl.constexpr, FEATURES: tl.constexpr, SHARES: tl.constexpr,
 ):  # fmt: skip
     """Take an equal share of the list of all tiles, for one KV head, and walk from sequence to sequence.
@@ -190,8 +191,8 @@ def paged_decode_flat(
     state = begin_tiles(TILE, WIDTHS, FEATURES.packed)
     # Pages are loaded a tile ahead, see the schedule split, and lengths a sequence ahead.
     next_length = load_length(batch, tl.minimum(sequence + 1, last))
-    table_row = page_table + offset(sequence, table_stride)
-    pages = load_pages(table_row, tile, 0, capacity, TILE.tokens, PAGING)
+    page_list = PageList(page_table + offset(sequence, table_stride), cache_pages)
+    pages = load_pages(page_list, tile, 0, capacity, TILE.tokens, PAGING)
     for index in tl.range(begin, end):
         leaves = tile + 1 == stop
         following = tl.minimum(sequence + leaves.to(tl.int32), last)
@@ -199,8 +200,8 @@ def paged_decode_flat(
         next_tile = tl.where(leaves, next_first, tile + 1)
         next_stop = tl.where(leaves, next_first + tl.minimum(next_tiles, end - index - 1), stop)
         following_length = tl.where(leaves, next_length, length)
-        table_row = page_table + offset(following, table_stride)
-        next_pages = load_pages(table_row, next_tile, 0, capacity, TILE.tokens, PAGING)
+        page_list = PageList(page_table + offset(following, table_stride), cache_pages)
+        next_pages = load_pages(page_list, next_tile, 0, capacity, TILE.tokens, PAGING)
         next_length = load_length(batch, tl.minimum(following + 1, last))
         state = fold_tile(
             state, queries, cache, slopes, rows, length, tile, pages, window, softcap,

@@ -124,14 +124,15 @@ def launch(
     partials = _allocate_partials(q, plan, tile, widths, batch * lanes, options)
     is_early = _has_dependent_launch(q.device)
     launching = {"launch_pdl": True} if is_early else {}
-    capacity = page_table.shape[1] * page_size
+    pages = k_cache.shape[0]
+    capacity = page_table.shape[1] * page_size if pages else 0
     # A window longer than everything hides nothing; as it stands it could overflow 32 bits in the kernel.
     reach = min(window or 0, capacity + seq_q)
     merged_rows = min(tile.rows, power_of_two(tile.used_rows))
     arguments = (
         *(q, Cache(k_cache, v_cache, k_scale, v_scale), page_table, seq_lens, PerHead(sinks, alibi_slopes)),
         *(Outputs(out, lse), partials, q.stride()[:3]),
-        *(page_table.stride(0), capacity, batch, kv_heads, reach),
+        *(page_table.stride(0), capacity, pages, batch, kv_heads, reach),
         *((scale / softcap, softcap * LOG2_E) if softcap else (scale * LOG2_E, 0.0)),
         *(tile, widths),
         Paging(

@@ -18,12 +18,13 @@ from autotune.kernels.paged_decode.triton.queries import locate_rows
 from autotune.kernels.paged_decode.triton.tile_list import Batch, count_tiles, load_length
 from autotune.kernels.tiles.masks import hide_keys
 from autotune.kernels.tiles.outputs import load_slopes
-from autotune.kernels.tiles.pages import load_pages, locate_keys
+from autotune.kernels.tiles.pages import load_entries, locate_keys
 from autotune.kernels.tiles.partials import store_partial
 from autotune.kernels.tiles.rows import gather_rows, offset
 from autotune.kernels.tiles.softmax import State, begin_state, cap_scores, weigh_scores
 
-_LENGTHS = ["table_stride", "capacity", "batch_size", "kv_heads", "window"]  # no binary of its own for a number
+# No binary of its own for a number.
+_LENGTHS = ["table_stride", "capacity", "cache_pages", "batch_size", "kv_heads", "window"]
 _UNALIGNED = ["page_table", "seq_lens", *_LENGTHS]
 
 
@@ -51,9 +52,11 @@ class Parts(NamedTuple):
 
 
 class Masking(NamedTuple):
-    """Bounds of visible keys: the length of a sequence, each row's position and slope of ALiBi, and the window."""
+    """Bounds of visible keys: the length of a sequence, the pages of the cache, each row's position and slope of ALiBi,
+    and the window."""
 
     length: Any
+    cache_pages: Any
     positions: Any
     slopes: Any
     window: Any
@@ -68,10 +71,10 @@ def load_parts(pointer, fixed, moving, present, WIDTHS: tl.constexpr):
 
 
 @triton.jit
-def are_listed(pages, TILE: tl.constexpr, PAGING: tl.constexpr):
-    """Return which keys of a tile have a page: a negative one in the table is none."""
+def are_listed(pages, cache_pages, TILE: tl.constexpr, PAGING: tl.constexpr):
+    """Return which keys of a tile have a page of the cache; as unsigned numbers, negative entries are great."""
     RUN: tl.constexpr = PAGING.run
-    listed = pages >= 0
+    listed = tl.cast(pages, tl.uint32, bitcast=True) < tl.cast(cache_pages, tl.uint32, bitcast=True)
     if TILE.tokens != RUN and RUN != 1:
         listed = tl.broadcast_to(listed[:, None], [TILE.tokens // RUN, RUN]).reshape(TILE.tokens)
     return listed
@@ -109,7 +112,7 @@ def fold_latents(
     low = 0
     if FEATURES.window:
         low = tl.maximum(length - TILE.queries - masking.window + 1, 0)
-    present = (keys >= low) & (keys < length) & are_listed(pages, TILE, PAGING)
+    present = (keys >= low) & (keys < length) & are_listed(pages, masking.cache_pages, TILE, PAGING)
     STRIDES: tl.constexpr = PAGING.key_strides
     fixed, moving = locate_keys(pages, tile, STRIDES, TILE.tokens, PAGING)
     rows = load_parts(latents, fixed, moving, present, WIDTHS)
@@ -129,7 +132,7 @@ def fold_latents(
 @triton.jit(do_not_specialize=_LENGTHS, do_not_specialize_on_alignment=_UNALIGNED)
 def latent_decode_split(
     q, cache, page_table, seq_lens, per_head, outputs, partials, q_strides,
-    table_stride, capacity, batch_size, kv_heads, window, score_scale, softcap,
+    table_stride, capacity, cache_pages, batch_size, kv_heads, window, score_scale, softcap,
     TILE: tl.constexpr, WIDTHS: tl.constexpr, PAGING: tl.constexpr, FEATURES: tl.constexpr, SPLITS: tl.constexpr,
 ):  # fmt: skip
     """Take every SPLITS-th tile of one sequence, for a block of its rows; another kernel merges the shares.
@@ -152,15 +155,15 @@ def latent_decode_split(
         slopes = load_slopes(slopes, rows.heads, rows.is_row)
     offsets = offset(sequence, q_strides[0]) + offset(rows.queries, q_strides[1]) + offset(rows.heads, q_strides[2])
     queries = load_parts(q, offsets, None, rows.is_row, WIDTHS)
-    masking = Masking(length, length - TILE.queries + rows.queries, slopes, window)
+    masking = Masking(length, cache_pages, length - TILE.queries + rows.queries, slopes, window)
     ROWS: tl.constexpr = TILE.rows
     WIDTH: tl.constexpr = WIDTHS.latent
     state = begin_state(ROWS, WIDTH)
     # A tile's pages are loaded while the tile before it is computed, see ``paged_decode_split``.
     table_row = page_table + offset(sequence, table_stride)
-    pages = load_pages(table_row, first + split, 0, capacity, TILE.tokens, PAGING)
+    pages = load_entries(table_row, first + split, 0, capacity, TILE.tokens, PAGING)
     for tile in tl.range(first + split, first + tiles, SPLITS):
-        next_pages = load_pages(table_row, tile + SPLITS, 0, capacity, TILE.tokens, PAGING)
+        next_pages = load_entries(table_row, tile + SPLITS, 0, capacity, TILE.tokens, PAGING)
         state = fold_latents(
             state, queries, cache.k, tile, pages, masking, score_scale, softcap, TILE, WIDTHS, PAGING, FEATURES
         )

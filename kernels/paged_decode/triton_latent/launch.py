@@ -59,14 +59,15 @@ def launch_latent(
     partials = Partials(
         q.new_empty((count, rows, width), dtype=torch.float32), q.new_empty((count, 2, rows), dtype=torch.float32)
     )
-    capacity = page_table.shape[1] * page_size
+    pages = k_cache.shape[0]
+    capacity = page_table.shape[1] * page_size if pages else 0
     # A window longer than everything hides nothing; as it stands it could overflow 32 bits in the kernel.
     reach = min(window or 0, capacity + seq_q)
     strides = cache_strides(k_cache, layout)
     arguments = (
         *(q, Cache(k_cache, v_cache), page_table, seq_lens, PerHead(sinks, alibi_slopes)),
         *(Outputs(out, lse), partials, q.stride()[:3]),
-        *(page_table.stride(0), capacity, batch, 1, reach),
+        *(page_table.stride(0), capacity, pages, batch, 1, reach),
         *((scale / softcap, softcap * LOG2_E) if softcap else (scale * LOG2_E, 0.0)),
         *(tile, LatentWidths(width, head_dim - width, padded_widths(head_dim - width, width)[0])),
         Paging(page_size, math.gcd(page_size, tokens), strides, strides),

@@ -20,7 +20,7 @@ from autotune.kernels.paged_prefill.triton.quantized import (
 )
 from autotune.kernels.tiles.masks import Bounds, bound_keys, hide_keys
 from autotune.kernels.tiles.outputs import load_slopes, store_outputs
-from autotune.kernels.tiles.pages import Cache, load_pages, locate_keys
+from autotune.kernels.tiles.pages import Cache, PageList, load_pages, locate_keys
 from autotune.kernels.tiles.precision import product_precision
 from autotune.kernels.tiles.rows import gather_rows, offset
 from autotune.kernels.tiles.softmax import begin_state, cap_scores, fold_scores, fold_values
@@ -119,7 +119,7 @@ def _score_keys(
 
 @triton.jit
 def _fold_tiles(
-    state, pages, q_tile, positions, slopes, cache, table_row, start, stop, bounds, window, score_scale, softcap,
+    state, pages, q_tile, positions, slopes, cache, page_list, start, stop, bounds, window, score_scale, softcap,
     WIDTHS: tl.constexpr, PAGING: tl.constexpr, FEATURES: tl.constexpr, BLOCK_K: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
     """Fold the keys of the tiles ``start <= tile < stop`` into the running softmax; ``pages`` are the first tile's."""
@@ -132,9 +132,9 @@ def _fold_tiles(
     for tile in tl.range(start, stop):
         # A tile's pages are loaded while the tile before it is computed, see paged_decode.
         if MASKED:
-            next_pages = load_pages(table_row, tile + 1, bounds.low, bounds.high, BLOCK_K, PAGING)
+            next_pages = load_pages(page_list, tile + 1, bounds.low, bounds.high, BLOCK_K, PAGING)
         else:
-            next_pages = load_pages(table_row, tl.minimum(tile + 1, stop - 1), None, None, BLOCK_K, PAGING)
+            next_pages = load_pages(page_list, tl.minimum(tile + 1, stop - 1), None, None, BLOCK_K, PAGING)
         keys = tile * BLOCK_K + tl.arange(0, BLOCK_K)
         present = (keys >= bounds.low) & (keys < bounds.high) if MASKED else tl.full([BLOCK_K], True, tl.int1)
         k_fixed, k_moving = locate_keys(pages, tile, K_STRIDES, BLOCK_K, PAGING)
@@ -163,7 +163,7 @@ def _fold_tiles(
 
 @triton.jit
 def _compute_tile(
-    q, q_strides, cache, table_row, per_head, outputs,
+    q, q_strides, cache, page_list, per_head, outputs,
     first_row, begin, count, length, kv_head, kv_heads, window, score_scale, softcap,
     ROWS: tl.constexpr, TILE: tl.constexpr, WIDTHS: tl.constexpr, PAGING: tl.constexpr, FEATURES: tl.constexpr,
 ):  # fmt: skip
@@ -183,11 +183,11 @@ def _compute_tile(
     tiles = _tile_bounds(bounds, BLOCK_K)
 
     # The first pages of every loop wait together, beside the queries.
-    low_pages = load_pages(table_row, tiles.low, bounds.low, bounds.high, BLOCK_K, PAGING)
+    low_pages = load_pages(page_list, tiles.low, bounds.low, bounds.high, BLOCK_K, PAGING)
     full_pages = low_pages
     if FEATURES.window:
-        full_pages = load_pages(table_row, tiles.full_low, bounds.low, bounds.high, BLOCK_K, PAGING)
-    last_pages = load_pages(table_row, tiles.full_high, bounds.low, bounds.high, BLOCK_K, PAGING)
+        full_pages = load_pages(page_list, tiles.full_low, bounds.low, bounds.high, BLOCK_K, PAGING)
+    last_pages = load_pages(page_list, tiles.full_high, bounds.low, bounds.high, BLOCK_K, PAGING)
     q_offsets = offset(begin + queries, q_strides[0]) + offset(heads, q_strides[1])
     q_tile = gather_rows(q, q_offsets, None, is_row, WIDTHS.k, WIDTHS.padded_k)
     slopes = per_head.slopes
@@ -207,17 +207,17 @@ def _compute_tile(
     if FEATURES.window:
         # Keys that enter the window of some rows only.
         state = _fold_tiles(
-            state, low_pages, q_tile, positions, slopes, cache, table_row, tiles.low, tiles.full_low,
+            state, low_pages, q_tile, positions, slopes, cache, page_list, tiles.low, tiles.full_low,
             bounds, window, score_scale, softcap, WIDTHS, PAGING, FEATURES, BLOCK_K, True,
         )  # fmt: skip
     # Keys that every row sees: no mask.
     state = _fold_tiles(
-        state, full_pages, q_tile, positions, slopes, cache, table_row, tiles.full_low, tiles.full_high,
+        state, full_pages, q_tile, positions, slopes, cache, page_list, tiles.full_low, tiles.full_high,
         bounds, window, score_scale, softcap, WIDTHS, PAGING, FEATURES, BLOCK_K, False,
     )  # fmt: skip
     # Keys on the diagonal, at the window's far edge, or in the last partial tile.
     state = _fold_tiles(
-        state, last_pages, q_tile, positions, slopes, cache, table_row, tiles.full_high, tiles.high,
+        state, last_pages, q_tile, positions, slopes, cache, page_list, tiles.full_high, tiles.high,
         bounds, window, score_scale, softcap, WIDTHS, PAGING, FEATURES, BLOCK_K, True,
     )  # fmt: skip
     if v_scales is not None and not FEATURES.token_scales:
@@ -228,14 +228,15 @@ def _compute_tile(
     )  # fmt: skip
 
 
-_NUMBERS = ["table_stride", "capacity", "tokens", "batch", "kv_heads", "window"]  # no binary of its own for a number
+# No binary of its own for a number.
+_NUMBERS = ["table_stride", "capacity", "cache_pages", "tokens", "batch", "kv_heads", "window"]
 _INTEGERS = ["page_table", "seq_lens", "cu_seqlens_q"]
 
 
 @triton.jit(do_not_specialize=_NUMBERS, do_not_specialize_on_alignment=[*_INTEGERS, *_NUMBERS])
 def paged_prefill_forward(
     q, cache, page_table, seq_lens, cu_seqlens_q, per_head, outputs, q_strides,
-    table_stride, capacity, tokens, batch, kv_heads, window, score_scale, softcap,
+    table_stride, capacity, cache_pages, tokens, batch, kv_heads, window, score_scale, softcap,
     TILE: tl.constexpr, WIDTHS: tl.constexpr, PAGING: tl.constexpr, FEATURES: tl.constexpr,
 ):  # fmt: skip
     """Compute one tile a program: ``q [T, H, D]``, ``out [T, H, D_v]``, ``log_sum_exp`` fp32 ``[T, H]``.
@@ -259,16 +260,16 @@ def paged_prefill_forward(
     if (first_row < 0) | (behind < 0) | (count <= 0):  # a slot without a tile
         return
     length = tl.minimum(tl.maximum(tl.load(seq_lens + sequence), 0), capacity)
-    table_row = page_table + offset(sequence, table_stride)
+    page_list = PageList(page_table + offset(sequence, table_stride), cache_pages)
     if TILE.small_rows != 0 and count * TILE.group - first_row <= TILE.small_rows:
         _compute_tile(
-            q, q_strides, cache, table_row, per_head, outputs,
+            q, q_strides, cache, page_list, per_head, outputs,
             first_row, begin, count, length, kv_head, kv_heads, window, score_scale, softcap,
             TILE.small_rows, TILE, WIDTHS, PAGING, FEATURES,
         )  # fmt: skip
         return
     _compute_tile(
-        q, q_strides, cache, table_row, per_head, outputs,
+        q, q_strides, cache, page_list, per_head, outputs,
         first_row, begin, count, length, kv_head, kv_heads, window, score_scale, softcap,
         TILE.rows, TILE, WIDTHS, PAGING, FEATURES,
     )  # fmt: skip

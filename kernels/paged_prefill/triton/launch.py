@@ -50,14 +50,15 @@ def launch(
     tokens, heads, head_dim = q.shape
     batch, max_pages = page_table.shape
     page_size, kv_heads = (k_cache.shape[axis] for axis in AXES[layout][1:])
-    head_dim_v, group, capacity = v_cache.shape[3], heads // kv_heads, max_pages * page_size
+    pages, head_dim_v, group = k_cache.shape[0], v_cache.shape[3], heads // kv_heads
+    capacity = max_pages * page_size if pages else 0
     options = dict(options)
     tile = Tile(group, *(options.pop(name) for name in ("BLOCK_Q", "SMALL_Q", "BLOCK_K")))
     arguments = (
         *(q, Cache(k_cache, v_cache, k_scale, v_scale), page_table, seq_lens, cu_seqlens_q),
         *(PerHead(sinks, alibi_slopes), Outputs(out, lse), q.stride()[:2]),
         # A window longer than everything hides nothing; as it stands it could overflow 32 bits in the kernel.
-        *(page_table.stride(0), capacity, tokens, batch, kv_heads, min(window or 0, capacity + tokens)),
+        *(page_table.stride(0), capacity, pages, tokens, batch, kv_heads, min(window or 0, capacity + tokens)),
         *((scale / softcap, softcap * LOG2_E) if softcap else (scale * LOG2_E, 0.0)),
         *(tile, Widths(head_dim, head_dim_v, *padded_widths(head_dim, head_dim_v))),
         Paging(

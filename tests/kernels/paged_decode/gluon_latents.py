@@ -59,8 +59,10 @@ def cache_of(engine: str, device: str) -> tuple[torch.Tensor, str]:
     return latents[:, :, None], "NHD"
 
 
-def call_failure(engine: str, splits: int, device: str) -> str | None:
+def call_failure(engine: str, splits: int, device: str, absent: int = -1) -> str | None:
     """Call what is bound twice, of three sequences, one without a key; queries and a buffer have strides of their own.
+
+    ``absent`` stands in the page table where there is no page.
 
     The second call, which may be a repetition, is of other queries, and is asked for no logarithms.
     """
@@ -74,7 +76,8 @@ def call_failure(engine: str, splits: int, device: str) -> str | None:
     pages, lengths = [[9, 3, 0, 11, -1, 7], [5, -1, -1, -1, -1, -1], [-1] * 6], [90, 3, 0]
     if page == 1:
         pages = [[each if each < 0 else 16 * each + slot for each in row for slot in range(16)] for row in pages]
-    table, seq_lens = (torch.tensor(each, dtype=torch.int32, device=device) for each in (pages, lengths))
+    entries = [[absent if each < 0 else each for each in row] for row in pages]
+    table, seq_lens = (torch.tensor(each, dtype=torch.int32, device=device) for each in (entries, lengths))
     wide = torch.randn(2, 3, 4, 8, 320, generator=torch.Generator(device=device).manual_seed(1), device=device).half()
     for q, with_lse in ((wide[0, :, 1:3, 2:7], True), (wide[1, :, :2, :5], False), (wide[0, :, 1:3, 2:7], False)):
         out = torch.full((3, 2, 5, 256), math.nan, dtype=torch.float16, device=device)

@@ -1,9 +1,10 @@
-"""Lengths that the page table does not hold lead outside of nothing, in the interpreter and on a GPU."""
+"""Lengths that the page table does not hold, and pages that the cache does not, lead outside of nothing, in the
+interpreter and on a GPU."""
 
 import pytest
 
 from tests.contract.interpreting import interpret
-from tests.kernels.paged_decode.bounds import ODD, lengths_failure
+from tests.kernels.paged_decode.bounds import NO_PAGES, ODD, lengths_failure, no_pages_failure, pages_failure
 
 SCHEDULES = [("split", "kernel"), ("split", "last"), ("flat", "kernel")]
 
@@ -20,3 +21,25 @@ def test_interpreted_lengths_end_with_the_table(schedule: str, combine: str, nam
 @pytest.mark.parametrize(("schedule", "combine"), SCHEDULES)
 def test_gpu_lengths_end_with_the_table(schedule: str, combine: str, name: str) -> None:
     assert lengths_failure(schedule, combine, name, "cuda") is None
+
+
+@pytest.mark.parametrize("name", NO_PAGES)
+@pytest.mark.parametrize(("schedule", "combine"), SCHEDULES)
+def test_interpreted_pages_lie_in_the_cache(schedule: str, combine: str, name: str) -> None:
+    assert interpret(pages_failure, schedule, combine, name, "cpu") is None
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", NO_PAGES)
+@pytest.mark.parametrize(("schedule", "combine"), SCHEDULES)
+def test_gpu_pages_lie_in_the_cache(schedule: str, combine: str, name: str) -> None:
+    assert pages_failure(schedule, combine, name, "cuda") is None
+
+
+def test_interpreted_cache_without_pages_has_no_keys() -> None:
+    assert interpret(no_pages_failure, "cpu") is None
+
+
+@pytest.mark.gpu
+def test_gpu_cache_without_pages_has_no_keys() -> None:
+    assert no_pages_failure("cuda") is None

@@ -43,6 +43,9 @@ each_case = pytest.mark.parametrize(
     ],
 )
 ENGINES: Final = ("pages", "by heads", "longer rows", "slots", "longer slots")
+PAST_THE_CACHE: Final = [
+    (engine, each) for engine, pages in (("pages", 12), ("slots", 192)) for each in (pages, 2**31 - 1)
+]
 
 
 @pytest.fixture
@@ -65,6 +68,13 @@ def test_simulated_results_are_true(lengths: tuple[int, ...], fields: dict[str, 
 @pytest.mark.parametrize(("engine", "splits"), [("pages", 1), ("by heads", 2), ("longer rows", 1), ("longer slots", 2)])
 def test_simulated_calls_take_strides(engine: str, splits: int) -> None:
     assert call_failure(engine, splits, "cpu") is None
+
+
+@pytest.mark.usefixtures("simulated")
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize(("engine", "absent"), PAST_THE_CACHE)
+def test_simulated_pages_past_the_cache_are_left_out(engine: str, absent: int) -> None:
+    assert call_failure(engine, 1, "cpu", absent) is None
 
 
 def launch_over(cache: torch.Tensor) -> Any:
@@ -152,6 +162,12 @@ def test_gpu_long_sequences_are_true(head_dim: int, page_size: int) -> None:
 def test_gpu_calls_take_strides_and_repeat(engine: str, splits: int) -> None:
     require_hopper()
     assert call_failure(engine, splits, "cuda") is None
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("engine", "absent"), PAST_THE_CACHE)
+def test_gpu_pages_past_the_cache_are_left_out(engine: str, absent: int) -> None:
+    assert call_failure(engine, 1, "cuda", absent) is None
 
 
 def require_hopper() -> None:

@@ -15,6 +15,7 @@ from tests.contract.interpreting import interpret
 from tests.kernels.paged_decode.latents import appended_failure, engine_failure, indices_failure, traced_failure
 
 ENGINES = ("vllm", "vllm by heads", "sglang", "longer rows")
+each_absent = pytest.mark.parametrize("absent", [-1, 160, 2**31 - 1, -(2**31)])  # the cache has 160 pages
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -28,13 +29,15 @@ def test_gpu_cache_of_an_engine(engine: str) -> None:
     assert engine_failure(engine, "cuda") is None
 
 
-def test_interpreted_indices_may_be_left_out() -> None:
-    assert interpret(indices_failure, "cpu") is None
+@each_absent
+def test_interpreted_indices_may_be_left_out(absent: int) -> None:
+    assert interpret(indices_failure, absent, "cpu") is None
 
 
 @pytest.mark.gpu
-def test_gpu_indices_may_be_left_out() -> None:
-    assert indices_failure("cuda") is None
+@each_absent
+def test_gpu_indices_may_be_left_out(absent: int) -> None:
+    assert indices_failure(absent, "cuda") is None
 
 
 def test_interpreted_latents_are_appended() -> None:

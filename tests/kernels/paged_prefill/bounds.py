@@ -1,5 +1,5 @@
-"""Runs the launcher over lengths and offsets that no batch has: what lies outside its tensors is neither read nor
-written."""
+"""Runs the launcher over lengths and offsets that no batch has, and pages that no cache has: what lies outside its
+tensors is neither read nor written."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,6 +10,7 @@ import torch
 from autotune.kernels.paged_prefill.definition import DEFINITION
 from autotune.kernels.paged_prefill.inputs import check_shape
 from autotune.kernels.paged_prefill.triton import KERNEL
+from tests.kernels.paged_decode.caches import amid_nan, with_entry
 from tests.kernels.paged_prefill.numerics import HALF, config_of
 
 QUERIES: Final = (20, 30, 10)
@@ -62,3 +63,16 @@ def hostile_failure(offsets: Sequence[int], lengths: Sequence[int], device: str)
             return "rows past the queries were written"
         results.append(out[:tokens].nan_to_num(12345.0))
     return None if torch.equal(*results) else "the result depends on what lies behind the page table"
+
+
+def pages_failure(entry: int, device: str) -> str | None:
+    """The bits are those of the last page, in a cache between two pages of NaN; the first page past it is entry 0."""
+    inputs = amid_nan(DEFINITION.make_inputs(check_shape(HALF, LENGTHS, QUERIES), seed=0, device=device))
+    last = len(inputs.k_cache) - 1
+    results = []
+    for each in (entry or last + 1, last):
+        problem = replace(inputs, page_table=with_entry(inputs.page_table.clamp(0, last), each))
+        results.append(DEFINITION.empty_outputs(problem)[0])
+        KERNEL.launch(config_of("tile"), problem, (results[-1],))
+    found, expected = results
+    return None if torch.equal(found, expected) and found.isfinite().all() else f"the page {entry} is not the last one"

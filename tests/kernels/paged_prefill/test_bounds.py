@@ -1,9 +1,10 @@
-"""Odd lengths and offsets lead outside of nothing, in the interpreter and on a GPU."""
+"""Odd lengths, offsets and pages lead outside of nothing, in the interpreter and on a GPU."""
 
 import pytest
 
 from tests.contract.interpreting import interpret
-from tests.kernels.paged_prefill.bounds import HOSTILE, first_offset_failure, hostile_failure
+from tests.kernels.paged_decode.bounds import NO_PAGES
+from tests.kernels.paged_prefill.bounds import HOSTILE, first_offset_failure, hostile_failure, pages_failure
 
 
 def test_interpreted_rows_before_the_first_offset_stay() -> None:
@@ -29,3 +30,14 @@ def test_interpreted_launch_stays_within_its_tensors(name: str) -> None:
 @pytest.mark.parametrize("name", HOSTILE)
 def test_gpu_launch_stays_within_its_tensors(name: str) -> None:
     assert hostile_failure(*HOSTILE[name], "cuda") is None
+
+
+@pytest.mark.parametrize("name", NO_PAGES)
+def test_interpreted_pages_lie_in_the_cache(name: str) -> None:
+    assert interpret(pages_failure, NO_PAGES[name], "cpu") is None
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", NO_PAGES)
+def test_gpu_pages_lie_in_the_cache(name: str) -> None:
+    assert pages_failure(NO_PAGES[name], "cuda") is None
