@@ -3,30 +3,32 @@
 Both trees are loaded into one process, the other one as the package ``autotune_before``. Of each chosen winner that
 ships both kernels are raced by its config, interleaved over the same inputs, cold, in CUDA graphs. Prints the time
 ratio of each shape; needs a GPU that the shipped tables know. ``BEFORE`` is a revision, or the folder of a tree where
-there is no git.
+there is no git. ``--results`` keeps the races for ``benchmarks.raced_rows``, which carries tables over by them.
 """
 
 import argparse
 import importlib
 import json
 import math
+import os
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from autotune import platforms
 from autotune.registry import get_operation, implementations_of, load_definition, load_kernel, operation_names
 from autotune.table import shipped_winners
 from autotune.timing import Stopwatch, race
 from autotune.trial import Policy, Timing, Trial
-from benchmarks.carry_over import extract
+from benchmarks.carry_over import ROOT, extract
 from benchmarks.user_tables import tables_in
 
 BEFORE: Final = "autotune_before"
@@ -38,10 +40,9 @@ MAX_SETS: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Raced:
-    """The times of one shape; ``ratio`` is this tree's time over the other's."""
+    """A winner and the times of its config by both trees; ``ratio`` is this tree's time over the other's."""
 
-    operation: str
-    shape: str
+    winner: Trial
     now: Timing
     before: Timing
 
@@ -95,7 +96,46 @@ def race_winner(winner: Trial, seconds: float) -> Raced:
             for kernel in kernels
         ]
         now, before = race(stopwatches, contenders=0, seconds=seconds, max_rounds=400)
-    return Raced(operation, f"{shape} by {winner.implementation}", now, before)
+    return Raced(winner, now, before)
+
+
+def source_hashes(tree: Path) -> dict[str, str]:
+    """Return the hashes of a tree's kernels, by operation and implementation."""
+    program = (
+        "import json; from autotune.registry import implementations_of as each, operation_names as names; "
+        "print(json.dumps({f'{i.operation} {i.name}': i.source_hash for n in names() for i in each(n) if i.is_ours}))"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tree), os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tree, env=environment, stdout=subprocess.PIPE, text=True, check=True
+    )
+    return dict(json.loads(done.stdout))
+
+
+def kept(raced: Sequence[Raced], before: Mapping[str, str], now: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the races with what ``benchmarks.raced_rows`` asks for: the device, and the hashes of both sources."""
+    races = []
+    for each in raced:
+        key = f"{each.winner.operation} {each.winner.implementation}"
+        races.append(
+            {
+                "operation": each.winner.operation,
+                "implementation": each.winner.implementation,
+                "device": each.winner.device.name,
+                "before": before[key],
+                "now": now[key],
+                "shape": str(each.winner.shape),
+                "config": str(each.winner.config),
+                "us": each.now.median_us,
+                "us_before": each.before.median_us,
+                "ratio": each.ratio,
+            }
+        )
+    return races
+
+
+def named(winner: Trial) -> str:
+    return f"{winner.operation}: {winner.shape} by {winner.implementation}"
 
 
 def main() -> None:
@@ -105,6 +145,7 @@ def main() -> None:
     parser.add_argument("--operation", action="append", choices=names, help="may be repeated [default: all]")
     parser.add_argument("--shapes", type=int, default=8, help="how many shipped shapes [default: 8]")
     parser.add_argument("--seconds", type=float, default=SECONDS, help=f"of each race [default: {SECONDS:g}]")
+    parser.add_argument("--results", type=Path, metavar="FILE", help="keep the races here, as JSON")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, tables_in():
         tree = Path(given.before)
@@ -118,10 +159,13 @@ def main() -> None:
             found = race_winner(winner, given.seconds)
             raced.append(found)
             times = f"{found.now.median_us:.1f} us, before {found.before.median_us:.1f} us"
-            print(f"{found.ratio:.4f}  {found.operation}: {found.shape}: {times}", flush=True)
+            print(f"{found.ratio:.4f}  {named(winner)}: {times}", flush=True)
         mean = math.exp(sum(math.log(each.ratio) for each in raced) / len(raced))
         worst = max(raced, key=lambda each: abs(math.log(each.ratio)))
-        print(json.dumps({"geometric_mean": mean, "worst": worst.ratio, "shape": worst.shape}))
+        print(json.dumps({"geometric_mean": mean, "worst": worst.ratio, "shape": named(worst.winner)}))
+        if given.results is not None:
+            races = kept(raced, source_hashes(tree.resolve()), source_hashes(ROOT))
+            given.results.write_text(json.dumps(races, indent=1), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ def load_page(page_list, tile, piece, length, LATENTS: gl.constexpr):
     """
     key = tile * KEYS + piece * LATENTS.run
     page = gl.load(page_list.row + key // LATENTS.page_size, mask=key < length, other=-1)
-    return gl.where(page < page_list.pages, page, -1)
+    return gl.where(page < page_list.cache_pages, page, -1)
 
 
 @gluon.jit
@@ -73,7 +73,7 @@ def load_rows(page_list, tile, length, LAYOUT: gl.constexpr):
     """
     keys = tile * KEYS + gl.arange(0, KEYS, LAYOUT)
     rows = gl.load(page_list.row + keys, mask=keys < length, other=-1)
-    return gl.where(rows < page_list.pages, rows, -1)
+    return gl.where(rows < page_list.cache_pages, rows, -1)
 
 
 @gluon.constexpr_function

@@ -21,7 +21,7 @@ from autotune.kernels.paged_decode.triton.tile_list import (
     share_tiles,
 )
 from autotune.kernels.tiles.outputs import load_slopes, store_outputs
-from autotune.kernels.tiles.pages import Cache, PageList, load_pages
+from autotune.kernels.tiles.pages import Cache, clamp_pages, load_pages
 from autotune.kernels.tiles.partials import arrive, merge_partials, store_partial
 from autotune.kernels.tiles.rows import offset
 
@@ -104,12 +104,12 @@ def paged_decode_split(
     # A tile's pages are loaded while the tile before it is computed: a load of keys whose address waits for another
     # load of its own iteration gets one buffer under num_stages 3 and 4 (Triton 3.6.0, sm_90). They are loaded whatever
     # the length, which is on its way too; what is not a page is not used.
-    page_list = PageList(page_table + offset(sequence, table_stride), cache_pages)
-    pages = load_pages(page_list, first + split, 0, capacity, TILE.tokens, PAGING)
+    table_row = page_table + offset(sequence, table_stride)
+    pages = load_pages(table_row, first + split, 0, capacity, TILE.tokens, PAGING)
     for tile in tl.range(first + split, first + tiles, SPLITS):
-        next_pages = load_pages(page_list, tile + SPLITS, 0, capacity, TILE.tokens, PAGING)
+        next_pages = load_pages(table_row, tile + SPLITS, 0, capacity, TILE.tokens, PAGING)
         state = fold_tile(
-            state, queries, cache, slopes, rows, length, tile, pages, window, softcap,
+            state, queries, cache, slopes, rows, length, tile, clamp_pages(pages, cache_pages), window, softcap,
             TILE, WIDTHS, PAGING, FEATURES, WEIGHT_TYPE,
         )  # fmt: skip
         pages = next_pages
@@ -191,8 +191,8 @@ def paged_decode_flat(
     state = begin_tiles(TILE, WIDTHS, FEATURES.packed)
     # Pages are loaded a tile ahead, see the schedule split, and lengths a sequence ahead.
     next_length = load_length(batch, tl.minimum(sequence + 1, last))
-    page_list = PageList(page_table + offset(sequence, table_stride), cache_pages)
-    pages = load_pages(page_list, tile, 0, capacity, TILE.tokens, PAGING)
+    table_row = page_table + offset(sequence, table_stride)
+    pages = load_pages(table_row, tile, 0, capacity, TILE.tokens, PAGING)
     for index in tl.range(begin, end):
         leaves = tile + 1 == stop
         following = tl.minimum(sequence + leaves.to(tl.int32), last)
@@ -200,11 +200,11 @@ def paged_decode_flat(
         next_tile = tl.where(leaves, next_first, tile + 1)
         next_stop = tl.where(leaves, next_first + tl.minimum(next_tiles, end - index - 1), stop)
         following_length = tl.where(leaves, next_length, length)
-        page_list = PageList(page_table + offset(following, table_stride), cache_pages)
-        next_pages = load_pages(page_list, next_tile, 0, capacity, TILE.tokens, PAGING)
+        table_row = page_table + offset(following, table_stride)
+        next_pages = load_pages(table_row, next_tile, 0, capacity, TILE.tokens, PAGING)
         next_length = load_length(batch, tl.minimum(following + 1, last))
         state = fold_tile(
-            state, queries, cache, slopes, rows, length, tile, pages, window, softcap,
+            state, queries, cache, slopes, rows, length, tile, clamp_pages(pages, cache_pages), window, softcap,
             TILE, WIDTHS, PAGING, FEATURES, WEIGHT_TYPE,
         )  # fmt: skip
         if leaves:

@@ -18,7 +18,7 @@ from autotune.kernels.paged_decode.triton.queries import locate_rows
 from autotune.kernels.paged_decode.triton.tile_list import Batch, count_tiles, load_length
 from autotune.kernels.tiles.masks import hide_keys
 from autotune.kernels.tiles.outputs import load_slopes
-from autotune.kernels.tiles.pages import load_entries, locate_keys
+from autotune.kernels.tiles.pages import load_pages, locate_keys
 from autotune.kernels.tiles.partials import store_partial
 from autotune.kernels.tiles.rows import gather_rows, offset
 from autotune.kernels.tiles.softmax import State, begin_state, cap_scores, weigh_scores
@@ -161,9 +161,9 @@ def latent_decode_split(
     state = begin_state(ROWS, WIDTH)
     # A tile's pages are loaded while the tile before it is computed, see ``paged_decode_split``.
     table_row = page_table + offset(sequence, table_stride)
-    pages = load_entries(table_row, first + split, 0, capacity, TILE.tokens, PAGING)
+    pages = load_pages(table_row, first + split, 0, capacity, TILE.tokens, PAGING)
     for tile in tl.range(first + split, first + tiles, SPLITS):
-        next_pages = load_entries(table_row, tile + SPLITS, 0, capacity, TILE.tokens, PAGING)
+        next_pages = load_pages(table_row, tile + SPLITS, 0, capacity, TILE.tokens, PAGING)
         state = fold_latents(
             state, queries, cache.k, tile, pages, masking, score_scale, softcap, TILE, WIDTHS, PAGING, FEATURES
         )

@@ -20,7 +20,7 @@ from autotune.kernels.paged_prefill.triton.quantized import (
 )
 from autotune.kernels.tiles.masks import Bounds, bound_keys, hide_keys
 from autotune.kernels.tiles.outputs import load_slopes, store_outputs
-from autotune.kernels.tiles.pages import Cache, PageList, load_pages, locate_keys
+from autotune.kernels.tiles.pages import Cache, PageList, clamp_pages, load_pages, locate_keys
 from autotune.kernels.tiles.precision import product_precision
 from autotune.kernels.tiles.rows import gather_rows, offset
 from autotune.kernels.tiles.softmax import begin_state, cap_scores, fold_scores, fold_values
@@ -132,9 +132,10 @@ def _fold_tiles(
     for tile in tl.range(start, stop):
         # A tile's pages are loaded while the tile before it is computed, see paged_decode.
         if MASKED:
-            next_pages = load_pages(page_list, tile + 1, bounds.low, bounds.high, BLOCK_K, PAGING)
+            next_pages = load_pages(page_list.row, tile + 1, bounds.low, bounds.high, BLOCK_K, PAGING)
         else:
-            next_pages = load_pages(page_list, tl.minimum(tile + 1, stop - 1), None, None, BLOCK_K, PAGING)
+            next_pages = load_pages(page_list.row, tl.minimum(tile + 1, stop - 1), None, None, BLOCK_K, PAGING)
+        pages = clamp_pages(pages, page_list.cache_pages)
         keys = tile * BLOCK_K + tl.arange(0, BLOCK_K)
         present = (keys >= bounds.low) & (keys < bounds.high) if MASKED else tl.full([BLOCK_K], True, tl.int1)
         k_fixed, k_moving = locate_keys(pages, tile, K_STRIDES, BLOCK_K, PAGING)
@@ -183,11 +184,11 @@ def _compute_tile(
     tiles = _tile_bounds(bounds, BLOCK_K)
 
     # The first pages of every loop wait together, beside the queries.
-    low_pages = load_pages(page_list, tiles.low, bounds.low, bounds.high, BLOCK_K, PAGING)
+    low_pages = load_pages(page_list.row, tiles.low, bounds.low, bounds.high, BLOCK_K, PAGING)
     full_pages = low_pages
     if FEATURES.window:
-        full_pages = load_pages(page_list, tiles.full_low, bounds.low, bounds.high, BLOCK_K, PAGING)
-    last_pages = load_pages(page_list, tiles.full_high, bounds.low, bounds.high, BLOCK_K, PAGING)
+        full_pages = load_pages(page_list.row, tiles.full_low, bounds.low, bounds.high, BLOCK_K, PAGING)
+    last_pages = load_pages(page_list.row, tiles.full_high, bounds.low, bounds.high, BLOCK_K, PAGING)
     q_offsets = offset(begin + queries, q_strides[0]) + offset(heads, q_strides[1])
     q_tile = gather_rows(q, q_offsets, None, is_row, WIDTHS.k, WIDTHS.padded_k)
     slopes = per_head.slopes

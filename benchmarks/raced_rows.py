@@ -1,0 +1,114 @@
+"""Carry the shipped tables over to a source that is as fast: ``python -m benchmarks.raced_rows RACES...``; no GPU.
+
+``benchmarks.carry_over`` gives a row today's hash where the binary is the same. A change that alters binaries, such as
+a bound on what is read, may still leave all times as they were: ``benchmarks.revision_race --results RACES`` says so by
+racing winners that ship, both sources by the same config. Rows of one implementation on one device, winners, sweeps and
+grids, get today's hash where its races are at least ``LEAST`` or all of its winners and their geometric mean is within
+``MEAN`` of 1. Those of a shape and config whose own race ended beyond ``FAR`` do not, and are to be recorded again;
+exits with 1 where there are some.
+"""
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from autotune.implementation import Implementation
+from autotune.registry import get_implementation
+from autotune.trial import Trial
+from benchmarks.carry_over import ROOT, holds_winners, shipped_tables, write_tables
+
+LEAST: Final = 16
+MEAN: Final = 0.01
+FAR: Final = 0.05  # races of some microseconds scatter by nearly as much
+
+
+@dataclass(frozen=True, slots=True)
+class RacedSource:
+    """Two sources of an implementation on one device, and ratios of today's time to the earlier one, by candidate."""
+
+    operation: str
+    implementation: str
+    device: str
+    before: str
+    now: str
+    ratios: Mapping[tuple[str, str], float]  # by shape and config, as they print
+
+    @property
+    def mean(self) -> float:
+        """The geometric mean."""
+        return math.exp(sum(map(math.log, self.ratios.values())) / len(self.ratios))
+
+    def why_not(self, winners: int, source_hash: str) -> str:
+        """Return why rows cannot be carried over, of an implementation with so many winners and this hash; "" else."""
+        if self.now != source_hash:
+            return f"its races were of the source {self.now[:12]}, and today's is {source_hash[:12]}"
+        if len(self.ratios) < min(LEAST, winners):
+            return f"{len(self.ratios)} races of {winners} winners; wanted are {min(LEAST, winners)}"
+        if abs(math.log(self.mean)) > math.log1p(MEAN):
+            return f"today's source takes {self.mean:.4f} of the time, beyond {MEAN:.0%}"
+        return ""
+
+    def is_carried(self, row: Trial) -> bool:
+        """Return True for a row of the earlier source on the raced device, but for those whose own race was far off."""
+        if (row.source_hash, row.device.name) != (self.before, self.device):
+            return False
+        ratio = self.ratios.get((str(row.shape), str(row.config)), 1.0)
+        return abs(math.log(ratio)) <= math.log1p(FAR)
+
+
+def read_races(races: Iterable[Mapping[str, Any]]) -> list[RacedSource]:
+    """Group races, as ``benchmarks.revision_race`` keeps them, by implementation, device and sources."""
+    found: dict[tuple[str, str, str, str, str], dict[tuple[str, str], float]] = {}
+    for race in races:
+        key = (race["operation"], race["implementation"], race["device"], race["before"], race["now"])
+        found.setdefault(key, {})[race["shape"], race["config"]] = race["ratio"]
+    return [RacedSource(*key, ratios=ratios) for key, ratios in found.items()]
+
+
+def carried(rows: Iterable[Trial], raced: RacedSource) -> list[Trial]:
+    """Return the rows, those that are carried over as today's."""
+    return [replace(row, source_hash=raced.now) if raced.is_carried(row) else row for row in rows]
+
+
+def carry(implementation: Implementation[Any], raced: RacedSource, results: Path) -> bool:
+    """Write back what the races carry over; print what they do not, and return True if that is nothing."""
+    tables = shipped_tables(implementation, results)
+    of_device = [
+        row for path, rows in tables.items() if holds_winners(path) for row in rows if row.device.name == raced.device
+    ]
+    title = f"{implementation.title} on {raced.device}"
+    if why := raced.why_not(len(of_device), implementation.source_hash):
+        print(f"{title}: record again: {why}", flush=True)
+        return False
+    rows = [row for table in tables.values() for row in table]
+    found = carried(rows, raced)
+    write_tables(tables, found, results)
+    changed = sum(row.source_hash != was.source_hash for row, was in zip(found, rows, strict=True))
+    races = f"{raced.mean:.4f} of the time in {len(raced.ratios)} races"
+    print(f"{title}: {changed} rows are of today's source, which takes {races}", flush=True)
+    stale = [row for row in found if (row.source_hash, row.device.name) == (raced.before, raced.device)]
+    for shape in dict.fromkeys(str(row.shape) for row in stale):
+        print(f"  record again: {shape}", flush=True)
+    return not stale
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.raced_rows", description=__doc__)
+    parser.add_argument("races", metavar="RACES", nargs="+", type=Path, help="what benchmarks.revision_race kept")
+    parser.add_argument("--results", type=Path, default=ROOT / "results", help="the tables [default: results/]")
+    given = parser.parse_args(arguments)
+    races = [race for path in given.races for race in json.loads(path.read_text(encoding="utf-8"))]
+    done = [
+        carry(get_implementation(raced.operation, raced.implementation), raced, given.results)
+        for raced in read_races(races)
+    ]
+    return 0 if all(done) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
