@@ -1,9 +1,10 @@
 """The default of paged decode: how a batch's keys are spread over the programs of a GPU, by its sizes alone.
 
 A decode reads keys and values once and hardly computes: its time is that of reading them, while every SM has enough
-bytes in flight, and what programs take to begin and partial results to be merged. Constants were chosen by the grid and
-the winners of the NVIDIA H200 (2026-11-21 to 2026-11-24, 132 problems of named models, of 102 of which 2 to 40 configs
-were tried), whose trials ship in ``results/nvidia_h200/paged_decode``. Each rule below follows from several problems.
+bytes in flight, and what programs take to begin and partial results to be merged. Constants were chosen by the grids
+and the winners of the NVIDIA H200 (2026-11-21 to 2026-11-24, 132 problems of named models, of 102 of which 2 to 40
+configs were tried) and of the NVIDIA H100 (2026-11-26, 102 problems), whose trials ship in ``results/``. Each rule below
+follows from several problems.
 """
 
 import math
@@ -32,6 +33,7 @@ LARGE_TILE_BYTES: Final = 65536  # of keys and values
 LARGE_TILE_WARPS: Final = 8
 MAX_LARGE_BLOCK_K: Final = 256
 MAX_HEADS: Final = 8
+SHORT_BROAD_PROGRAMS: Final = 1.5  # an SM, of broad heads of short ragged sequences in 16 bits: some end early
 BROAD_BLOCK_K: Final = 64  # of broad heads of ragged batches, of one program an SM
 SLIGHTLY_UNEVEN: Final = 0.05  # of the time: no reason for fewer KV heads
 MOSTLY: Final = 0.7  # of the SMs: fewer programs are too few
@@ -41,7 +43,7 @@ BUSY: Final = 0.9  # programs an SM: whole sequences leave 4 of 132 SMs idle, an
 # its own and keys have 16 bits.
 SPLITS_OF_ROOT: Final = 0.5
 MIN_TILES: Final = 2  # of a split: they fill its pipeline
-MIN_TILES_WHOLE: Final = 4  # of a whole sequence, in the mean
+MIN_TILES_WHOLE, MIN_TILES_NARROW = 4, 2  # of a whole sequence, in the mean, and of a ragged one of narrow heads
 # Where sequences are of different lengths, equal shares of a list of tiles take less time above so many tiles of the
 # longest whole sequence, and from so many keys of one that is split.
 LONG_WHOLE, LONG_SPLIT = 16, 8192
@@ -149,8 +151,10 @@ class _Plan:
         return self._whole(self.heads if self.width_v <= NARROW else 1, self.block_k)
 
     def split(self) -> Config:
-        """Return splits, of two KV heads where as many are worth merging and have tiles enough."""
+        """Return splits, of two KV heads where as many are worth merging and have tiles enough; none of one tile."""
         is_even, longest = self.reads.evenness == 1.0, self.reads.longest
+        if longest <= self.block_k:
+            return self._split(1, self._within_context(self.block_k, 1), 1)
         if self.is_broad and not is_even:
             return self._split_broad()
         wanted, worth = (PROGRAMS if is_even else RAGGED_PROGRAMS) / self.busy, self._worth_merging()
@@ -167,11 +171,17 @@ class _Plan:
         return [self._config(self.heads, block_k, schedule="flat", PROGRAMS_PER_SM=each) for each in (PROGRAMS, 1)]
 
     def _split_broad(self) -> Config:
-        """Return splits of broad heads of ragged batches: one program an SM, of two KV heads if that leaves one."""
-        worth, sms = self._worth_merging(), self.device.sm_count
+        """Return splits of broad heads of ragged batches: one program an SM, of two KV heads if that leaves one.
+
+        Of short sequences in 16 bits there are half as many again.
+        """
+        worth, programs = self._worth_merging(), float(self.device.sm_count)
+        if self.reads.longest < SHORT and self.item_bytes > 1:
+            programs *= SHORT_BROAD_PROGRAMS
+            worth *= math.sqrt(2)  # partial results in 16 bits take half the merging
         for heads in (self.heads, 1):
-            splits = self._most_splits(min(worth, heads * sms / self.sequences))
-            if self.sequences * splits / heads >= MOSTLY * sms:
+            splits = self._most_splits(min(worth, heads * programs / self.sequences))
+            if self.sequences * splits / heads >= MOSTLY * programs:
                 break
         block_k = self.block_k
         if self.has_large_memory:
@@ -224,13 +234,14 @@ class _Plan:
         """Return the type that partial results of so many splits are left in."""
         shape = self.shape
         partial_bytes = 4 * splits * shape.batch * shape.heads * shape.seq_q * self.width_v
-        many = NARROWED_BYTES * USUAL // max(USUAL, self.width_v)
-        if self.reads.longest < SHORT:
-            many = NARROWED_BYTES_SHORT
+        many = NARROWED_BYTES_SHORT if self.reads.longest < SHORT else NARROWED_BYTES
+        many = many * USUAL // max(USUAL, self.width_v)
         return shape.dtype if partial_bytes >= many and splits >= NARROWED_SPLITS else "float32"
 
     def _whole(self, heads: int, block_k: int, warps: int = 4) -> Config:
-        return self._split(heads, self._cut(block_k, heads, self.reads.mean // MIN_TILES_WHOLE), 1, warps)
+        is_narrow = self.width_v <= NARROW and self.reads.evenness < 1.0
+        least = MIN_TILES_NARROW if is_narrow else MIN_TILES_WHOLE
+        return self._split(heads, self._cut(block_k, heads, self.reads.mean // least), 1, warps)
 
     def _split(self, heads: int, block_k: int, splits: int, warps: int = 4) -> Config:
         amounts: dict[str, Value] = {

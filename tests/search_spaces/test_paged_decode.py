@@ -154,6 +154,7 @@ MULTI_HEAD: Final = {"heads": 32, "kv_heads": 32}
         ({**SMALL, "heads": 8, "kv_heads": 1, "kv_dtype": "float8_e4m3fn"}, (1, 32, 4), 16),  # reads half as many bytes
         (SMALL, (1, 32, 4), 16),
         ({**SMALL, "window": 128}, (1, 32, 4), 6),  # a tile each, of those that are read
+        ({**SMALL, "head_dim": 64, "window": 128}, (1, 128, 4), 1),  # all of it in one tile
         ({"batch": 32, "head_dim": 64, "window": 128}, (1, 32, 4), 1),  # little is read: two programs an SM
         ({"batch": 128, "heads": 64, "head_dim": 64, "window": 128}, (2, 64, 4), 1),
         ({**SMALL, "batch": 2, "head_dim": 256}, (1, 32, 4), 8),
@@ -162,8 +163,9 @@ MULTI_HEAD: Final = {"heads": 32, "kv_heads": 32}
         ({**RAGGED, "batch": 8, **MULTI_HEAD}, (2, 64, 4), None),  # more sequences than SMs
         (RAGGED, (1, 64, 4), 1),
         ({**RAGGED, "batch": 128, "head_dim": 64}, (2, 128, 4), 1),
-        ({**RAGGED, "batch": 4, "heads": 16, "head_dim": 256}, (2, 64, 4), 8),  # one program an SM of two KV heads
-        ({**RAGGED, "batch": 4, "heads": 8, "kv_heads": 4, "head_dim": 256}, (1, 64, 4), 8),  # of one
+        ({**RAGGED, "heads": 128, "head_dim": 64}, (1, 128, 4), 1),  # two tiles in the mean, since they are half as wide
+        ({**RAGGED, "batch": 4, "heads": 16, "head_dim": 256}, (2, 64, 4), 12),  # 192 programs of two KV heads
+        ({**RAGGED, "batch": 4, "heads": 8, "kv_heads": 4, "head_dim": 256}, (1, 64, 4), 12),  # of one
         ({**RAGGED, "batch": 4, "heads": 16, "head_dim": 256, "kv_dtype": "int8"}, (2, 64, 8), 8),
         ({"batch": 4, "mean_context": 2048}, (2, 64, 4), None),  # long, and in equal shares
         ({"mean_context": 4096}, (2, 64, 4), None),
