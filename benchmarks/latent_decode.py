@@ -13,7 +13,6 @@ The output is Markdown. With the defaults it takes some four minutes.
 """
 
 import argparse
-import contextlib
 import math
 import sys
 from collections.abc import Mapping, Sequence
@@ -29,6 +28,7 @@ from autotune.shape import PagedShape
 from autotune.table import Store
 from autotune.trial import Candidate
 from benchmarks.console import print_head, print_row, require_gpu
+from benchmarks.racing import race_calls
 from benchmarks.user_tables import tables_in
 
 SHAPE: Final = PagedShape(batch=64, heads=128, max_context=8192, head_dim=576, page_size=64)
@@ -76,17 +76,6 @@ def search(shape: PagedShape, seconds: float, trials: int, among: Sequence[str] 
     return winner.candidate
 
 
-def measure(runs: dict[str, list[Any]]) -> dict[str, float]:
-    """Race calls, each over inputs of its own that rotate past the L2; return the medians in microseconds."""
-    from autotune import timing
-    from autotune.trial import Policy
-
-    with contextlib.ExitStack() as stack:
-        watches = [stack.enter_context(timing.Stopwatch(each, Policy())) for each in runs.values()]
-        found = timing.race(watches, contenders=0, seconds=RACE_SECONDS)
-    return {name: each.median_us for name, each in zip(runs, found, strict=True)}
-
-
 def kernel_of(shape: PagedShape, candidate: Candidate) -> Any:
     from autotune import get_kernel
 
@@ -113,7 +102,7 @@ def race_dense(candidates: Sequence[Candidate]) -> RacedLatents:
         runs[peer.name] = [peer.prepare(SHAPE, each) for each in inputs]
     except (BaselineUnavailableError, MissingDependencyError) as error:
         print(f"{peer.name} is left out: {error}")
-    times = measure(runs)
+    times = race_calls(runs, RACE_SECONDS)
     fastest = min(times[each.implementation] for each in candidates)
     return RacedLatents({"ours": fastest} | times, least_us(operation.cost(SHAPE), device, SHAPE.dtype))
 
@@ -140,7 +129,7 @@ def race_sparse(by_index: Candidate, side_by_side: Candidate) -> RacedLatents:
         ):
             kernel = kernel_of(shape, candidate)
             runs[name].append(partial(kernel, q, cache, cache[..., : SHAPE.head_dim_v], places, lengths))
-    return RacedLatents(measure(runs))
+    return RacedLatents(race_calls(runs, RACE_SECONDS))
 
 
 def is_wanted(all_keys: RacedLatents, few_keys: RacedLatents) -> bool:

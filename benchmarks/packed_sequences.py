@@ -10,7 +10,6 @@ Wanted of each mix: at least 0.95 of the dense kernel's FLOP/s, and 1.3 times th
 """
 
 import argparse
-import contextlib
 import math
 import random
 import sys
@@ -23,6 +22,7 @@ from autotune.shape import AttentionShape
 from autotune.table import Store
 from autotune.varlen_shape import VarlenShape
 from benchmarks.console import print_head, print_row, require_gpu
+from benchmarks.racing import race_calls
 from benchmarks.user_tables import tables_in
 
 SEQUENCES: Final = (16, 64, 256, 512)
@@ -92,11 +92,10 @@ def race(lengths: tuple[int, ...], causal: bool, candidate: Any) -> RacedMix:
     """Race a mix beside the dense kernel and the peers, each over inputs of its own that rotate past the L2."""
     import torch
 
-    from autotune import get_kernel, timing
+    from autotune import get_kernel
     from autotune.kernels.baselines.lists import OF_VARLEN
     from autotune.kernels.flash_attention_varlen.definition import DEFINITION as PACKED
     from autotune.kernels.flash_attention_varlen.inputs import check_shape
-    from autotune.trial import Policy
 
     shape, dense = problem(lengths, causal)
     chosen = {} if candidate is None else {"config": candidate.config, "implementation": candidate.implementation}
@@ -118,10 +117,7 @@ def race(lengths: tuple[int, ...], causal: bool, candidate: Any) -> RacedMix:
     for peer in OF_VARLEN:
         if peer.name in PEERS and peer.available() is None and peer.unsupported(shape) is None:
             runs[peer.name] = [peer.prepare(shape, each) for each in inputs]
-    with contextlib.ExitStack() as stack:
-        watches = [stack.enter_context(timing.Stopwatch(each, Policy())) for each in runs.values()]
-        found = timing.race(watches, contenders=0, seconds=RACE_SECONDS)
-    times = {name: each.median_us for name, each in zip(runs, found, strict=True)}
+    times = race_calls(runs, RACE_SECONDS)
     flops_ratio = sum(length**2 for length in lengths) / (len(lengths) * dense.seq_q**2)
     return RacedMix(shape, lengths, dense, str(ours.config), times, flops_ratio)
 

@@ -17,6 +17,7 @@ from tests import sample
             ("endurance",),
             ("every_gpu", "record"),
             ("example_kernels", "--results", "nowhere"),
+            ("feature_costs",),
             ("fp8_forward",),
             ("host_time",),
             ("latent_decode",),
