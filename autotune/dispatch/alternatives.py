@@ -43,8 +43,9 @@ def alternatives_for(
     both their expected regrets are known and the portfolio's is less; and where its implementation was not in the race
     of the first, and was faster than the row's at shapes of the same features at which both were raced.
 
-    Of several implementations that of the least expected time comes first, where it has met others in races; else the
-    first admitted one, with its space's default where the portfolio has nothing valid of it.
+    Of several implementations that of the least expected time comes first, where it has met others in races, over
+    shapes of the same features or else of others; without any the first admitted one, with its space's default where
+    the portfolio has nothing valid of it.
 
     Args:
         rows: the stored winners of the operation (``autotune.table.stored_winners``).
@@ -184,7 +185,7 @@ def _why_before(choices: "Sequence[_Choice]", row: Provenance, rows: "Iterable[S
     """Return the reason why the portfolio's first choice comes before the first stored row, or else "".
 
     It is expected nearer the best than a row of another shape; or its implementation was not in the race of the row,
-    and took less time than the row's where both were raced.
+    and took less time than the row's where both were raced over shapes of the same features.
     """
     first = choices[0]
     if first.portfolio is None or row.row is None or row.baseline:
@@ -192,9 +193,10 @@ def _why_before(choices: "Sequence[_Choice]", row: Provenance, rows: "Iterable[S
     if _is_less(first.portfolio, row):
         return f"expected nearer the best than what is {row.reason}"
     of_row = next((each.portfolio for each in choices if each.implementation.name == row.row.implementation), None)
-    if of_row is None or of_row.times is None or _has_met(row.row, first.implementation.name, rows):
+    ours, theirs = first.portfolio.times, None if of_row is None else of_row.times
+    if ours is None or theirs is None or not (ours.is_alike and theirs.is_alike):
         return ""
-    if _chosen_time(first) * (1.0 + EXACT_REGRET) >= of_row.times.best:
+    if _has_met(row.row, first.implementation.name, rows) or ours.chosen * (1.0 + EXACT_REGRET) >= theirs.best:
         return ""
     return f"{first.implementation.name} is expected faster than what {row.row.implementation} has {row.reason}"
 

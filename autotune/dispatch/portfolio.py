@@ -25,8 +25,8 @@ class PortfolioChoice(NamedTuple):
     """A config of a portfolio, or the space's default where that is its member (``is_default``).
 
     ``nearest`` is the nearest recorded shape that was assigned it. ``expectation`` is of the left-out shapes like this
-    one, and of nothing where the choice is not the first. ``times`` are expected from shapes of the same features at
-    which another implementation met this one in a race; None where there is none.
+    one, and of nothing where the choice is not the first. ``times`` are expected from shapes at which another
+    implementation met this one in a race; None where there is none.
     """
 
     config: Config
@@ -37,10 +37,14 @@ class PortfolioChoice(NamedTuple):
 
 
 class ExpectedTimes(NamedTuple):
-    """The times to expect of an implementation, over that of the best of all: of its choices, and of its winners."""
+    """The times to expect of an implementation, over that of the best of all: of its choices, and of its winners.
+
+    ``is_alike``: the shapes that tell have the same features.
+    """
 
     chosen: float
     best: float
+    is_alike: bool
 
 
 def choose(
@@ -134,16 +138,17 @@ def _nearness(voter: _Voter) -> tuple[float, int]:
 def _expected_times(here: Likeness, kin: "Iterable[_Voter]") -> ExpectedTimes | None:
     """Return the weighted means of what choices, and winners, took over the best of several implementations.
 
-    Only shapes of the same features say which implementation is faster: softcap turns the order round. The mean of the
-    other 16-bit type counts, and that of sizes farther away, where nothing nearer is recorded.
+    Shapes of the same features say which implementation is faster, since a feature may turn the order round; only where
+    there is none, those of others do. The mean of the other 16-bit type counts, and that of sizes farther away, where
+    nothing nearer is recorded.
     """
+    met = [voter for voter in kin if voter.row.behind is not None]
+    alike = [voter for voter in met if voter.likeness.features == here.features]
     known = [
-        (voter.weight, 1.0 + voter.row.behind, voter.row.own_left_out_time or 1.0)
-        for voter in kin
-        if voter.row.behind is not None and voter.likeness.features == here.features
+        (voter.weight, 1.0 + (voter.row.behind or 0.0), voter.row.own_left_out_time or 1.0) for voter in alike or met
     ]
     if not known:
         return None
     total = sum(weight for weight, _, _ in known)
     chosen = sum(weight * best * lost for weight, best, lost in known) / total
-    return ExpectedTimes(chosen, sum(weight * best for weight, best, _ in known) / total)
+    return ExpectedTimes(chosen, sum(weight * best for weight, best, _ in known) / total, is_alike=bool(alike))

@@ -78,12 +78,23 @@ def test_shapes_at_which_another_would_be_served_say_nothing_of_this_one() -> No
 
 
 @pytest.mark.parametrize("change", [{"softcap": True}, {"window": 128}], ids=str)
-def test_only_shapes_of_the_same_features_say_which_is_faster(change: dict[str, Any]) -> None:
+def test_shapes_of_the_same_features_say_which_is_faster_and_without_any_those_of_others(
+    change: dict[str, Any],
+) -> None:
     rows = [sample.assignment(LONG, behind=0.4), of_gluon(LONG, 0.0)]
-    asked = {"seq": 8192, "causal": True, **change}
-    assert first_of_both(sample.shape(**asked), *rows).candidate.implementation == "triton"
-    of_them = [sample.assignment(sample.shape(**asked), behind=0.4), of_gluon(sample.shape(**asked), 0.0)]
-    assert first_of_both(sample.shape(**asked), *rows, *of_them).candidate.implementation == "gluon_hopper"
+    asked = sample.shape(**{"seq": 8192, "causal": True, **change})
+    assert first_of_both(asked, *rows).candidate.implementation == "gluon_hopper"
+    far = sample.shape(**{"seq": 512, "causal": True, **change})
+    of_them = [sample.assignment(far, behind=0.0), of_gluon(far, 0.1)]
+    assert first_of_both(asked, *rows, *of_them).candidate.implementation == "triton"
+
+
+def test_a_row_does_not_give_way_for_what_shapes_of_other_features_say() -> None:
+    rows = [sample.assignment(LONG, behind=0.4, left_out_regret=None), of_gluon(LONG, 0.0, left_out_regret=None)]
+    asked = sample.shape(8192, causal=True, softcap=True)
+    served = Served(sample.trial(asked), "shipped")
+    found = alternatives_for(asked, NVIDIA_H200, [served], [IMPLEMENTATION, GLUON], portfolio=rows)
+    assert [each.candidate.implementation for each in found[:2]] == ["triton", "gluon_hopper"]
 
 
 def test_the_other_16_bit_type_is_served_what_was_faster_and_expects_nothing() -> None:
