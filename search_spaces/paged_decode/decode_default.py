@@ -3,8 +3,8 @@
 A decode reads keys and values once and hardly computes: its time is that of reading them, while every SM has enough
 bytes in flight, and what programs take to begin and partial results to be merged. Constants were chosen by the grids
 and the winners of the NVIDIA H200 (2026-11-21 to 2026-11-24, 132 problems of named models, of 102 of which 2 to 40
-configs were tried) and of the NVIDIA H100 (2026-11-26, 102 problems), whose trials ship in ``results/``. Each rule below
-follows from several problems.
+configs were tried) and of the NVIDIA H100 (2026-11-26, 102 problems), whose trials ship in ``results/``. Each rule
+below follows from several problems.
 """
 
 import math

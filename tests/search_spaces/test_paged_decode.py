@@ -163,7 +163,7 @@ MULTI_HEAD: Final = {"heads": 32, "kv_heads": 32}
         ({**RAGGED, "batch": 8, **MULTI_HEAD}, (2, 64, 4), None),  # more sequences than SMs
         (RAGGED, (1, 64, 4), 1),
         ({**RAGGED, "batch": 128, "head_dim": 64}, (2, 128, 4), 1),
-        ({**RAGGED, "heads": 128, "head_dim": 64}, (1, 128, 4), 1),  # two tiles in the mean, since they are half as wide
+        ({**RAGGED, "heads": 128, "head_dim": 64}, (1, 128, 4), 1),  # two tiles in the mean, of half the width
         ({**RAGGED, "batch": 4, "heads": 16, "head_dim": 256}, (2, 64, 4), 12),  # 192 programs of two KV heads
         ({**RAGGED, "batch": 4, "heads": 8, "kv_heads": 4, "head_dim": 256}, (1, 64, 4), 12),  # of one
         ({**RAGGED, "batch": 4, "heads": 16, "head_dim": 256, "kv_dtype": "int8"}, (2, 64, 8), 8),
