@@ -99,7 +99,8 @@ def paged_decode(
             float8_e5m2.
         v_cache: the same with ``D_v`` for ``D``.
         page_table: int32 ``[B, max_pages]``: page ``i`` of a sequence holds its keys from ``i * page_size``. What lies
-            past a sequence's length, or wholly outside its window, may be anything.
+            past a sequence's length, or wholly outside its window, may be anything. What is no page of the cache is
+            taken for its last one by our kernels, and left out of a cache of latents.
         seq_lens: int32 ``[B]``: keys of each sequence, those of its queries included; 0 is allowed.
         scale: what scores are multiplied by; ``D ** -0.5`` by default.
         window: see only this many last keys, one's own included.

@@ -52,7 +52,7 @@ OVER_CACHES: Final = (
 Calls = list[Callable[[], Any]]
 
 
-class Cost(NamedTuple):
+class FeatureCost(NamedTuple):
     """A problem and its microseconds, with a feature and without."""
 
     feature: str
@@ -116,12 +116,12 @@ def served_calls(operation: str, shape: Shape) -> Calls:
     return [partial(kernel.launch, served.config, each, definition.empty_outputs(each)[:1]) for each in inputs]
 
 
-def race(feature: str, problem: str, calls: dict[str, Calls]) -> Cost:
+def race(feature: str, problem: str, calls: dict[str, Calls]) -> FeatureCost:
     times = race_calls(calls, RACE_SECONDS)
-    return Cost(feature, problem, times["with"], times["without"])
+    return FeatureCost(feature, problem, times["with"], times["without"])
 
 
-def padding_costs(seed: int) -> Iterator[Cost]:
+def padding_costs(seed: int) -> Iterator[FeatureCost]:
     for sequences, longest in PADDED:
         lengths = draw_lengths(sequences, longest, seed)
         for causal, side in ((True, "right"), (False, "right"), (True, "left")):
@@ -130,14 +130,14 @@ def padding_costs(seed: int) -> Iterator[Cost]:
             yield race("padding", problem, padded_calls(lengths, causal, side))
 
 
-def sinks_costs() -> Iterator[Cost]:
+def sinks_costs() -> Iterator[FeatureCost]:
     for operation, shape in WITH_SINKS:
         with_sinks = type(shape)(**shape.as_dict() | {"sinks": True})
         calls = {"with": served_calls(operation, with_sinks), "without": served_calls(operation, shape)}
         yield race("sinks", f"{operation}: {shape}", calls)
 
 
-def cache_costs() -> Iterator[Cost]:
+def cache_costs() -> Iterator[FeatureCost]:
     for shape in OVER_CACHES:
         quantized = replace(shape, kv_dtype="float8_e4m3fn")
         calls = {"with": served_calls("paged_prefill", quantized), "without": served_calls("paged_prefill", shape)}
@@ -152,7 +152,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown := [each for each in chosen.features if each not in WANTED]:
         parser.error(f"features: {unknown[0]!r} is none; expected {', '.join(WANTED)}")
     require_gpu("feature_costs")
-    makers: dict[str, Callable[[], Iterator[Cost]]] = {
+    makers: dict[str, Callable[[], Iterator[FeatureCost]]] = {
         "padding": partial(padding_costs, chosen.seed),
         "sinks": sinks_costs,
         "fp8 cache": cache_costs,

@@ -1,7 +1,7 @@
 """Carry the shipped tables over to a source that is as fast: ``python -m benchmarks.raced_rows RACES...``; no GPU.
 
 ``benchmarks.carry_over`` gives a row today's hash where the binary is the same. A change that alters binaries, such as
-a bound on what is read, may still leave all times as they were: ``benchmarks.revision_race --results RACES`` says so by
+a bound on what is read, may still leave all times as they were: ``benchmarks.revision_race --races RACES`` says so by
 racing winners that ship, both sources by the same config. Rows of one implementation on one device, winners, sweeps and
 grids, get today's hash where its races are at least ``LEAST`` or all of its winners and their geometric mean is within
 ``MEAN`` of 1. Those of a shape and config whose own race ended beyond ``FAR`` do not, and are to be recorded again;
@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from autotune.device import Device
 from autotune.implementation import Implementation
 from autotune.registry import get_implementation
 from autotune.trial import Trial
@@ -27,13 +28,18 @@ MEAN: Final = 0.01
 FAR: Final = 0.05  # races of some microseconds scatter by nearly as much
 
 
+def device_text(device: Device) -> str:
+    """Return what tells devices apart whose times differ."""
+    return f"{device.name}, {device.sm_count} SMs, {device.memory_mib} MiB, {device.power_cap_watts} W"
+
+
 @dataclass(frozen=True, slots=True)
 class RacedSource:
     """Two sources of an implementation on one device, and ratios of today's time to the earlier one, by candidate."""
 
     operation: str
     implementation: str
-    device: str
+    device: str  # name, SMs, memory and power cap, as ``device_text`` writes them
     before: str
     now: str
     ratios: Mapping[tuple[str, str], float]  # by shape and config, as they print
@@ -55,7 +61,7 @@ class RacedSource:
 
     def is_carried(self, row: Trial) -> bool:
         """Return True for a row of the earlier source on the raced device, but for those whose own race was far off."""
-        if (row.source_hash, row.device.name) != (self.before, self.device):
+        if (row.source_hash, device_text(row.device)) != (self.before, self.device):
             return False
         ratio = self.ratios.get((str(row.shape), str(row.config)), 1.0)
         return abs(math.log(ratio)) <= math.log1p(FAR)
@@ -79,7 +85,11 @@ def carry(implementation: Implementation[Any], raced: RacedSource, results: Path
     """Write back what the races carry over; print what they do not, and return True if that is nothing."""
     tables = shipped_tables(implementation, results)
     of_device = [
-        row for path, rows in tables.items() if holds_winners(path) for row in rows if row.device.name == raced.device
+        row
+        for path, rows in tables.items()
+        if holds_winners(path)
+        for row in rows
+        if device_text(row.device) == raced.device
     ]
     title = f"{implementation.title} on {raced.device}"
     if why := raced.why_not(len(of_device), implementation.source_hash):
@@ -91,7 +101,7 @@ def carry(implementation: Implementation[Any], raced: RacedSource, results: Path
     changed = sum(row.source_hash != was.source_hash for row, was in zip(found, rows, strict=True))
     races = f"{raced.mean:.4f} of the time in {len(raced.ratios)} races"
     print(f"{title}: {changed} rows are of today's source, which takes {races}", flush=True)
-    stale = [row for row in found if (row.source_hash, row.device.name) == (raced.before, raced.device)]
+    stale = [row for row in found if (row.source_hash, device_text(row.device)) == (raced.before, raced.device)]
     for shape in dict.fromkeys(str(row.shape) for row in stale):
         print(f"  record again: {shape}", flush=True)
     return not stale

@@ -3,7 +3,7 @@
 Both trees are loaded into one process, the other one as the package ``autotune_before``. Of each chosen winner that
 ships both kernels are raced by its config, interleaved over the same inputs, cold, in CUDA graphs. Prints the time
 ratio of each shape; needs a GPU that the shipped tables know. ``BEFORE`` is a revision, or the folder of a tree where
-there is no git. ``--results`` keeps the races for ``benchmarks.raced_rows``, which carries tables over by them.
+there is no git. ``--races`` keeps them for ``benchmarks.raced_rows``, which carries tables over by them.
 """
 
 import argparse
@@ -29,6 +29,7 @@ from autotune.table import shipped_winners
 from autotune.timing import Stopwatch, race
 from autotune.trial import Policy, Timing, Trial
 from benchmarks.carry_over import ROOT, extract
+from benchmarks.raced_rows import device_text
 from benchmarks.user_tables import tables_in
 
 BEFORE: Final = "autotune_before"
@@ -74,6 +75,9 @@ def choose_winners(count: int, operations: Sequence[str]) -> list[Trial]:
         for winner in shipped_winners(name, implementation=implementation.name)
         if winner.device.model == model
     ]
+    if not winners:
+        sys.exit(f"benchmarks.revision_race: no winners ship of {platforms.current_device().name}")
+    count = min(count, len(winners))
     return [winners[index * (len(winners) - 1) // max(1, count - 1)] for index in range(count)]
 
 
@@ -121,7 +125,7 @@ def kept(raced: Sequence[Raced], before: Mapping[str, str], now: Mapping[str, st
             {
                 "operation": each.winner.operation,
                 "implementation": each.winner.implementation,
-                "device": each.winner.device.name,
+                "device": device_text(platforms.current_device()),
                 "before": before[key],
                 "now": now[key],
                 "shape": str(each.winner.shape),
@@ -145,7 +149,7 @@ def main() -> None:
     parser.add_argument("--operation", action="append", choices=names, help="may be repeated [default: all]")
     parser.add_argument("--shapes", type=int, default=8, help="how many shipped shapes [default: 8]")
     parser.add_argument("--seconds", type=float, default=SECONDS, help=f"of each race [default: {SECONDS:g}]")
-    parser.add_argument("--results", type=Path, metavar="FILE", help="keep the races here, as JSON")
+    parser.add_argument("--races", type=Path, metavar="FILE", help="keep the races here, as JSON")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, tables_in():
         tree = Path(given.before)
@@ -163,9 +167,9 @@ def main() -> None:
         mean = math.exp(sum(math.log(each.ratio) for each in raced) / len(raced))
         worst = max(raced, key=lambda each: abs(math.log(each.ratio)))
         print(json.dumps({"geometric_mean": mean, "worst": worst.ratio, "shape": named(worst.winner)}))
-        if given.results is not None:
+        if given.races is not None:
             races = kept(raced, source_hashes(tree.resolve()), source_hashes(ROOT))
-            given.results.write_text(json.dumps(races, indent=1), encoding="utf-8")
+            given.races.write_text(json.dumps(races, indent=1), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -185,14 +185,16 @@ class DecoratedKernel:
         return [self.run(*args, grid=grid, warmup=True, **kwargs)]
 
     def _plan(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
-        """Make what reads the key of calls of one form: the key's values, and the dtypes of what is no plain number."""
+        """Make what reads the key of calls of one form: the key's values, and the dtypes of all else that may have one.
+
+        What is a plain number in this call may be a tensor in the next.
+        """
         named = [*self.arg_names[: len(args)], *kwargs]
         if twice := [name for name in kwargs if name in self._configs.given]:
             raise UsageError(f"{self.name}: {', '.join(twice)} are given by the configs; leave them out of the call")
-        values = [*args, *kwargs.values()]
         places = [place for place, name in enumerate(named) if name in self._key]
-        plain = (int, float, str, bool)
-        tensors = [i for i, each in enumerate(values) if i not in places and not isinstance(each, plain)]
+        constants = {*self.signature.constants}
+        tensors = [place for place, name in enumerate(named) if place not in places and name not in constants]
         read = _reader(places, tensors, len(args), list(kwargs))
         self._plans[(len(args), *kwargs) if kwargs else len(args)] = read
         return read

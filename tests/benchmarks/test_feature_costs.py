@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from benchmarks import feature_costs
-from benchmarks.feature_costs import OVER_CACHES, WITH_SINKS, Cost, draw_lengths
+from benchmarks.feature_costs import OVER_CACHES, WITH_SINKS, FeatureCost, draw_lengths
 from tests import sample
 from tests.contract.interpreting import interpret
 
@@ -39,7 +39,7 @@ def test_a_padded_batch_has_the_results_of_its_tokens_packed(side: str, causal: 
     [("padding", 1.05, True), ("padding", 1.06, False), ("sinks", 1.02, False), ("fp8 cache", 1.05, True)],
 )
 def test_what_is_wanted(feature: str, ratio: float, wanted: bool) -> None:
-    assert Cost(feature, "a problem", 100.0 * ratio, 100.0).is_wanted is wanted
+    assert FeatureCost(feature, "a problem", 100.0 * ratio, 100.0).is_wanted is wanted
 
 
 def test_problems_differ_in_the_feature_alone() -> None:

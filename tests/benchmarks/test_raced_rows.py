@@ -11,7 +11,7 @@ from autotune.registry import get_implementation
 from autotune.table import shipped_winners, write_shipped
 from autotune.trial import Trial
 from benchmarks import raced_rows
-from benchmarks.raced_rows import LEAST, carried, read_races
+from benchmarks.raced_rows import LEAST, carried, device_text, read_races
 from tests import sample
 
 OLD, OTHER = "a" * 64, "c" * 64
@@ -28,7 +28,7 @@ def race(raced: Trial, ratio: float, **changes: Any) -> dict[str, Any]:
     found = {
         "operation": raced.operation,
         "implementation": raced.implementation,
-        "device": raced.device.name,
+        "device": device_text(raced.device),
         "before": OLD,
         "now": TRITON.source_hash,
         "shape": str(raced.shape),
@@ -57,9 +57,10 @@ def test_rows_of_the_earlier_source_are_today_s_where_races_end_alike(tmp_path: 
     assert (code, hashes) == (0, [TRITON.source_hash] * (len(ROWS) - 1) + [OTHER])
 
 
-def test_rows_of_another_device_stay() -> None:
+@pytest.mark.parametrize("change", [{"name": "NVIDIA H100 80GB HBM3"}, {"power_cap_watts": 400}], ids=str)
+def test_rows_of_another_device_stay(change: dict[str, Any]) -> None:
     [raced] = read_races(EVEN)
-    elsewhere = replace(ROWS[0], device=replace(ROWS[0].device, name="NVIDIA H100 80GB HBM3"))
+    elsewhere = replace(ROWS[0], device=replace(ROWS[0].device, **change))
     assert carried([elsewhere], raced) == [elsewhere]
 
 

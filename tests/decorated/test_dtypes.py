@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 
 import autotune
+from tests.contract.interpreting import interpret
 
 CONFIGS = [triton.Config({"BLOCK": 128})]
 
@@ -65,3 +66,22 @@ def test_dtypes_that_no_dtype_makes_leave_that_of_the_first_tensor() -> None:
 
 def test_a_kernel_without_inputs_has_the_dtype_of_its_first_tensor() -> None:
     assert launched(decorate(None), torch.bfloat16).dtype == "float32"
+
+
+def keys_of_calls() -> int:
+    """Launch with an argument that is a number, a tensor, and one of another dtype; return how many keys differ."""
+
+    @autotune.tuned(CONFIGS, key=["size"], inputs={"out_ptr": ("size",), "scale": 1.0}, grid=(1,))
+    @triton.jit
+    def fill(out_ptr, scale, size, BLOCK: tl.constexpr):
+        offsets = tl.arange(0, BLOCK)
+        tl.store(out_ptr + offsets, 1.0, mask=offsets < size)
+
+    for scale in (1.0, torch.ones(1), torch.ones(1, dtype=torch.float16), 2.0):
+        fill[(1,)](torch.empty(8), scale, 8)
+        fill[(1,)](out_ptr=torch.empty(8), scale=scale, size=8)
+    return len(fill.cache)
+
+
+def test_an_argument_that_was_a_number_parts_calls_once_it_is_a_tensor() -> None:
+    assert interpret(keys_of_calls) == 2 * 3  # by position, and by name

@@ -167,6 +167,7 @@ MULTI_HEAD: Final = {"heads": 32, "kv_heads": 32}
         ({**RAGGED, "batch": 4, "heads": 16, "head_dim": 256}, (2, 64, 4), 12),  # 192 programs of two KV heads
         ({**RAGGED, "batch": 4, "heads": 8, "kv_heads": 4, "head_dim": 256}, (1, 64, 4), 12),  # of one
         ({**RAGGED, "batch": 4, "heads": 16, "head_dim": 256, "kv_dtype": "int8"}, (2, 64, 8), 8),
+        ({**RAGGED, "batch": 4, "heads": 16, "head_dim": 256, "dtype": "float32"}, (2, 32, 4), 8),
         ({"batch": 4, "mean_context": 2048}, (2, 64, 4), None),  # long, and in equal shares
         ({"mean_context": 4096}, (2, 64, 4), None),
         ({"mean_context": 4096, "window": 512}, (2, 64, 4), 1),  # all read as much

@@ -84,7 +84,7 @@ def warp_layout():
 
 @gluon.jit
 def list_pieces(page_list, tile, length, LATENTS: gl.constexpr):
-    """Return which pieces of a tile have a page, as bits: a negative one in the table is none. See ``list_rows``."""
+    """Return which pieces of a tile have a page, as bits; see ``load_page`` for what is none, and ``list_rows``."""
     bits = 0
     if LATENTS.page_size > 1:
         for piece in gl.static_range(KEYS // LATENTS.run):

@@ -24,7 +24,7 @@ COMBINED: Final = 8192  # numbers of partial results whose loads wait together, 
 
 
 class QueryStrides(NamedTuple):
-    """QueryStrides of queries, in elements."""
+    """Strides of queries, in elements."""
 
     sequence: int
     query: int

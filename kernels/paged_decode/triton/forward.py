@@ -64,7 +64,7 @@ def store_rows(
 @triton.jit(do_not_specialize=_LENGTHS, do_not_specialize_on_alignment=_UNALIGNED)
 def paged_decode_split(
     q, cache, page_table, seq_lens, per_head, outputs, partials, q_strides,
-    table_stride, capacity, cache_pages, batch_size, kv_heads, window, score_scale, softcap,
+    table_stride, capacity, cache_pages, batch_size, kv_heads, window, factors,
     TILE: tl.constexpr, WIDTHS: tl.constexpr, PAGING: tl.constexpr, FEATURES: tl.constexpr, SHARES: tl.constexpr,
 ):  # fmt: skip
     """Take every SPLITS-th tile of one sequence and KV head: a program need not know the length to begin.
@@ -76,6 +76,7 @@ def paged_decode_split(
     # Neighbouring programs read neighbouring heads of the same pages.
     blocks: tl.constexpr = (TILE.used_rows + TILE.rows - 1) // TILE.rows
     SPLITS: tl.constexpr = SHARES.splits
+    score_scale, softcap = factors.scale, factors.softcap
     lane = tl.program_id(0)
     split = tl.program_id(1)
     block = lane % blocks
@@ -140,7 +141,7 @@ def paged_decode_split(
 @triton.jit(do_not_specialize=_LENGTHS, do_not_specialize_on_alignment=_UNALIGNED)
 def paged_decode_flat(
     q, cache, page_table, seq_lens, per_head, outputs, partials, q_strides,
-    table_stride, capacity, cache_pages, batch_size, kv_heads, window, score_scale, softcap,
+    table_stride, capacity, cache_pages, batch_size, kv_heads, window, factors,
     TILE: tl.constexpr, WIDTHS: tl.constexpr, PAGING: tl.constexpr, FEATURES: tl.constexpr, SHARES: tl.constexpr,
 ):  # fmt: skip
     """Take an equal share of the list of all tiles, for one KV head, and walk from sequence to sequence.
@@ -153,6 +154,7 @@ def paged_decode_flat(
     if FEATURES.early:
         wait_for_previous()
     blocks: tl.constexpr = (TILE.used_rows + TILE.rows - 1) // TILE.rows
+    score_scale, softcap = factors.scale, factors.softcap
     program = tl.program_id(0)
     lanes = blocks * (kv_heads // TILE.heads)
     lane = program % lanes

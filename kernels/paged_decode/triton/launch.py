@@ -15,6 +15,7 @@ from autotune.kernels.tiles.outputs import Outputs, PerHead
 from autotune.kernels.tiles.pages import Cache, Paging
 from autotune.kernels.tiles.partials import Partials
 from autotune.kernels.tiles.rows import Widths
+from autotune.kernels.tiles.score_scaling import ScoreScaling
 from autotune.rounding import power_of_two
 from autotune.search_spaces.bounds import padded_widths
 
@@ -133,7 +134,7 @@ def launch(
         *(q, Cache(k_cache, v_cache, k_scale, v_scale), page_table, seq_lens, PerHead(sinks, alibi_slopes)),
         *(Outputs(out, lse), partials, q.stride()[:3]),
         *(page_table.stride(0), capacity, pages, batch, kv_heads, reach),
-        *((scale / softcap, softcap * LOG2_E) if softcap else (scale * LOG2_E, 0.0)),
+        ScoreScaling(scale / softcap, softcap * LOG2_E) if softcap else ScoreScaling(scale * LOG2_E, 0.0),
         *(tile, widths),
         Paging(
             page_size,

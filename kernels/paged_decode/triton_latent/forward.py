@@ -132,7 +132,7 @@ def fold_latents(
 @triton.jit(do_not_specialize=_LENGTHS, do_not_specialize_on_alignment=_UNALIGNED)
 def latent_decode_split(
     q, cache, page_table, seq_lens, per_head, outputs, partials, q_strides,
-    table_stride, capacity, cache_pages, batch_size, kv_heads, window, score_scale, softcap,
+    table_stride, capacity, cache_pages, batch_size, kv_heads, window, factors,
     TILE: tl.constexpr, WIDTHS: tl.constexpr, PAGING: tl.constexpr, FEATURES: tl.constexpr, SPLITS: tl.constexpr,
 ):  # fmt: skip
     """Take every SPLITS-th tile of one sequence, for a block of its rows; another kernel merges the shares.
@@ -141,6 +141,7 @@ def latent_decode_split(
     as the first.
     """
     blocks: tl.constexpr = (TILE.used_rows + TILE.rows - 1) // TILE.rows
+    score_scale, softcap = factors.scale, factors.softcap
     lane = tl.program_id(0)
     split = tl.program_id(1)
     block = lane % blocks

@@ -12,6 +12,7 @@ from autotune.kernels.paged_decode.triton_latent.forward import LatentFeatures, 
 from autotune.kernels.tiles.outputs import Outputs, PerHead
 from autotune.kernels.tiles.pages import Cache, Paging
 from autotune.kernels.tiles.partials import Partials
+from autotune.kernels.tiles.score_scaling import ScoreScaling
 from autotune.rounding import power_of_two
 from autotune.search_spaces.bounds import padded_widths
 
@@ -68,7 +69,7 @@ def launch_latent(
         *(q, Cache(k_cache, v_cache), page_table, seq_lens, PerHead(sinks, alibi_slopes)),
         *(Outputs(out, lse), partials, q.stride()[:3]),
         *(page_table.stride(0), capacity, pages, batch, 1, reach),
-        *((scale / softcap, softcap * LOG2_E) if softcap else (scale * LOG2_E, 0.0)),
+        ScoreScaling(scale / softcap, softcap * LOG2_E) if softcap else ScoreScaling(scale * LOG2_E, 0.0),
         *(tile, LatentWidths(width, head_dim - width, padded_widths(head_dim - width, width)[0])),
         Paging(page_size, math.gcd(page_size, tokens), strides, strides),
         LatentFeatures(window is not None, softcap is not None, scores == "shared"),

@@ -237,13 +237,14 @@ _INTEGERS = ["page_table", "seq_lens", "cu_seqlens_q"]
 @triton.jit(do_not_specialize=_NUMBERS, do_not_specialize_on_alignment=[*_INTEGERS, *_NUMBERS])
 def paged_prefill_forward(
     q, cache, page_table, seq_lens, cu_seqlens_q, per_head, outputs, q_strides,
-    table_stride, capacity, cache_pages, tokens, batch, kv_heads, window, score_scale, softcap,
+    table_stride, capacity, cache_pages, tokens, batch, kv_heads, window, factors,
     TILE: tl.constexpr, WIDTHS: tl.constexpr, PAGING: tl.constexpr, FEATURES: tl.constexpr,
 ):  # fmt: skip
     """Compute one tile a program: ``q [T, H, D]``, ``out [T, H, D_v]``, ``log_sum_exp`` fp32 ``[T, H]``.
 
     Whatever lengths and offsets say, a sequence has no more keys than ``capacity``, its table's, and queries within T.
     """
+    score_scale, softcap = factors.scale, factors.softcap
     program = tl.program_id(0)
     if FEATURES.heads_together:
         slot = program // kv_heads

@@ -10,6 +10,7 @@ from autotune.kernels.paged_prefill.triton.forward import Features, Tile, paged_
 from autotune.kernels.tiles.outputs import Outputs, PerHead
 from autotune.kernels.tiles.pages import Cache, Paging
 from autotune.kernels.tiles.rows import Widths
+from autotune.kernels.tiles.score_scaling import ScoreScaling
 from autotune.search_spaces.bounds import padded_widths
 
 LOG2_E: Final = math.log2(math.e)
@@ -59,7 +60,7 @@ def launch(
         *(PerHead(sinks, alibi_slopes), Outputs(out, lse), q.stride()[:2]),
         # A window longer than everything hides nothing; as it stands it could overflow 32 bits in the kernel.
         *(page_table.stride(0), capacity, pages, tokens, batch, kv_heads, min(window or 0, capacity + tokens)),
-        *((scale / softcap, softcap * LOG2_E) if softcap else (scale * LOG2_E, 0.0)),
+        ScoreScaling(scale / softcap, softcap * LOG2_E) if softcap else ScoreScaling(scale * LOG2_E, 0.0),
         *(tile, Widths(head_dim, head_dim_v, *padded_widths(head_dim, head_dim_v))),
         Paging(
             page_size,

@@ -9,11 +9,16 @@ from autotune.kernels.paged_decode.definition import DEFINITION
 from autotune.kernels.paged_decode.inputs import CheckShape
 from autotune.kernels.paged_decode.triton import KERNEL
 from tests.contract.implementations.paged_decode_triton import config_of
-from tests.kernels.paged_decode.caches import amid_nan, with_entry
+from tests.kernels.paged_decode.caches import amid_nan, differing, with_entry
 from tests.kernels.paged_decode.numerics import FAR_PAGE
 
 LENGTHS: Final = (40, 64, 17)
-NO_PAGES: Final = {"below 0": -1, "least": -(2**31), "past the cache": 0, "most": 2**31 - 1}  # the first past it: 0
+NO_PAGES: Final[dict[str, int | None]] = {
+    "below 0": -1,
+    "least": -(2**31),
+    "past the cache": None,
+    "most": 2**31 - 1,
+}  # None: the first
 ODD: Final = {"past the table": (40, 5000, 64), "below 0": (40, -7, 64), "least": (40, -(2**31), 64)}
 
 
@@ -41,27 +46,31 @@ def lengths_failure(schedule: str, combine: str, name: str, device: str) -> str 
     return None if torch.equal(outputs[0][0], outputs[1][0]) else f"a length {name} is not that of the table"
 
 
-def pages_failure(schedule: str, combine: str, name: str, device: str) -> str | None:
-    """The bits are those of the last page, in a cache between two pages of NaN."""
+def pages_failure(schedule: str, combine: str, name: str, kv_dtype: str, device: str) -> str | None:
+    """The bits are those of the last page, in a cache, with scales a slot, between two pages of NaN."""
     shape = CheckShape(
-        batch=3, heads=4, kv_heads=2, max_context=64, head_dim=32, dtype="float16", lengths=LENGTHS, sm_count=4
+        batch=3, heads=4, kv_heads=2, max_context=64, head_dim=32, dtype="float16", kv_dtype=kv_dtype, lengths=LENGTHS,
+        sm_count=4,
     )  # fmt: skip
     inputs = amid_nan(DEFINITION.make_inputs(shape, seed=0, device=device))
     last = len(inputs.k_cache) - 1
     outputs = []
-    for entry in (NO_PAGES[name] or last + 1, last):
+    hostile = NO_PAGES[name]
+    for entry in (last + 1 if hostile is None else hostile, last):
         problem = replace(inputs, page_table=with_entry(inputs.page_table.clamp(0, last), entry))
         outputs.append(DEFINITION.empty_outputs(problem))
         KERNEL.launch(config_of(schedule, work=2, combine=combine), problem, outputs[-1])
-    found, expected = (each[0] for each in outputs)
-    return None if torch.equal(found, expected) and found.isfinite().all() else f"a page {name} is not the last one"
+    return f"a page {name} is not the last one" if differing(*outputs) else None
 
 
-def no_pages_failure(device: str) -> str | None:
-    """A cache without a page has no keys, whatever lengths say: the output is 0."""
-    shape = CheckShape(batch=3, heads=4, kv_heads=2, max_context=64, head_dim=32, dtype="float16", lengths=LENGTHS)
+def no_pages_failure(schedule: str, combine: str, device: str) -> str | None:
+    """A cache without a page has no keys, whatever lengths say: the output is 0, and logarithms are -inf."""
+    shape = CheckShape(
+        batch=3, heads=4, kv_heads=2, max_context=64, head_dim=32, dtype="float16", lengths=LENGTHS, sm_count=4
+    )  # fmt: skip
     inputs = DEFINITION.make_inputs(shape, seed=0, device=device)
     problem = replace(inputs, k_cache=inputs.k_cache[:0], v_cache=inputs.v_cache[:0])
     outputs = DEFINITION.empty_outputs(problem)
-    KERNEL.launch(config_of("split", work=2, combine="kernel"), problem, outputs)
-    return None if not outputs[0].any() else f"output {outputs[0]}"
+    KERNEL.launch(config_of(schedule, work=2, combine=combine), problem, outputs)
+    is_empty = not outputs[0].any() and all(bool((each == -torch.inf).all()) for each in outputs[1:])
+    return None if is_empty else f"output {outputs}"

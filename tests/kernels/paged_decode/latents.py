@@ -85,6 +85,14 @@ def indices_failure(absent: int, device: str) -> str | None:
     return None
 
 
+def absent_pages_failure(absent: int, device: str) -> str | None:
+    """Decode over pages of 16 tokens of which two are none, as over the tokens of the others."""
+    cache, _, layout = cache_of("vllm", torch.float16, device)
+    rows = cache.flatten(0, 1)
+    q, (out, lse) = decoded(cache, [[9, absent, 0, absent]], [60], layout)
+    return difference(q[0], rows[[*range(144, 160), *range(16)]], out[0], lse[0])
+
+
 def appended_failure(device: str) -> str | None:
     """Append tokens, each both key and value, to slots of a cache in any order: they lie there whole."""
     latents = torch.randn(20, 1, 320, generator=torch.Generator(device=device).manual_seed(3), device=device).half()

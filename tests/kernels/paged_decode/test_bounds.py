@@ -23,23 +23,30 @@ def test_gpu_lengths_end_with_the_table(schedule: str, combine: str, name: str) 
     assert lengths_failure(schedule, combine, name, "cuda") is None
 
 
-@pytest.mark.parametrize("name", NO_PAGES)
+each_entry = pytest.mark.parametrize(
+    ("name", "kv_dtype"), [*((each, "float16") for each in NO_PAGES), ("most", "int8")]
+)
+
+
+@each_entry
 @pytest.mark.parametrize(("schedule", "combine"), SCHEDULES)
-def test_interpreted_pages_lie_in_the_cache(schedule: str, combine: str, name: str) -> None:
-    assert interpret(pages_failure, schedule, combine, name, "cpu") is None
+def test_interpreted_pages_lie_in_the_cache(schedule: str, combine: str, name: str, kv_dtype: str) -> None:
+    assert interpret(pages_failure, schedule, combine, name, kv_dtype, "cpu") is None
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", NO_PAGES)
+@each_entry
 @pytest.mark.parametrize(("schedule", "combine"), SCHEDULES)
-def test_gpu_pages_lie_in_the_cache(schedule: str, combine: str, name: str) -> None:
-    assert pages_failure(schedule, combine, name, "cuda") is None
+def test_gpu_pages_lie_in_the_cache(schedule: str, combine: str, name: str, kv_dtype: str) -> None:
+    assert pages_failure(schedule, combine, name, kv_dtype, "cuda") is None
 
 
-def test_interpreted_cache_without_pages_has_no_keys() -> None:
-    assert interpret(no_pages_failure, "cpu") is None
+@pytest.mark.parametrize(("schedule", "combine"), SCHEDULES)
+def test_interpreted_cache_without_pages_has_no_keys(schedule: str, combine: str) -> None:
+    assert interpret(no_pages_failure, schedule, combine, "cpu") is None
 
 
 @pytest.mark.gpu
-def test_gpu_cache_without_pages_has_no_keys() -> None:
-    assert no_pages_failure("cuda") is None
+@pytest.mark.parametrize(("schedule", "combine"), SCHEDULES)
+def test_gpu_cache_without_pages_has_no_keys(schedule: str, combine: str) -> None:
+    assert no_pages_failure(schedule, combine, "cuda") is None

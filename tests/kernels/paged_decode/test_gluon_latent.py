@@ -44,7 +44,9 @@ each_case = pytest.mark.parametrize(
 )
 ENGINES: Final = ("pages", "by heads", "longer rows", "slots", "longer slots")
 PAST_THE_CACHE: Final = [
-    (engine, each) for engine, pages in (("pages", 12), ("slots", 192)) for each in (pages, 2**31 - 1)
+    (engine, splits, absent)
+    for engine, pages, splits in (("pages", 12, 2), ("slots", 192, 1))
+    for absent in (pages, 2**31 - 1, -(2**31))
 ]
 
 
@@ -72,9 +74,9 @@ def test_simulated_calls_take_strides(engine: str, splits: int) -> None:
 
 @pytest.mark.usefixtures("simulated")
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.parametrize(("engine", "absent"), PAST_THE_CACHE)
-def test_simulated_pages_past_the_cache_are_left_out(engine: str, absent: int) -> None:
-    assert call_failure(engine, 1, "cpu", absent) is None
+@pytest.mark.parametrize(("engine", "splits", "absent"), PAST_THE_CACHE)
+def test_simulated_pages_past_the_cache_are_left_out(engine: str, splits: int, absent: int) -> None:
+    assert call_failure(engine, splits, "cpu", absent) is None
 
 
 def launch_over(cache: torch.Tensor) -> Any:
@@ -165,9 +167,9 @@ def test_gpu_calls_take_strides_and_repeat(engine: str, splits: int) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(("engine", "absent"), PAST_THE_CACHE)
-def test_gpu_pages_past_the_cache_are_left_out(engine: str, absent: int) -> None:
-    assert call_failure(engine, 1, "cuda", absent) is None
+@pytest.mark.parametrize(("engine", "splits", "absent"), PAST_THE_CACHE)
+def test_gpu_pages_past_the_cache_are_left_out(engine: str, splits: int, absent: int) -> None:
+    assert call_failure(engine, splits, "cuda", absent) is None
 
 
 def require_hopper() -> None:

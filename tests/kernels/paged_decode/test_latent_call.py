@@ -12,7 +12,13 @@ from autotune.kernels.paged_decode.triton_latent import KERNEL
 from autotune.shape import PagedShape
 from tests.contract.implementations.paged_decode_triton_latent import config_of
 from tests.contract.interpreting import interpret
-from tests.kernels.paged_decode.latents import appended_failure, engine_failure, indices_failure, traced_failure
+from tests.kernels.paged_decode.latents import (
+    absent_pages_failure,
+    appended_failure,
+    engine_failure,
+    indices_failure,
+    traced_failure,
+)
 
 ENGINES = ("vllm", "vllm by heads", "sglang", "longer rows")
 each_absent = pytest.mark.parametrize("absent", [-1, 160, 2**31 - 1, -(2**31)])  # the cache has 160 pages
@@ -38,6 +44,17 @@ def test_interpreted_indices_may_be_left_out(absent: int) -> None:
 @each_absent
 def test_gpu_indices_may_be_left_out(absent: int) -> None:
     assert indices_failure(absent, "cuda") is None
+
+
+@pytest.mark.parametrize("absent", [-1, 10, 2**31 - 1, -(2**31)])  # the cache has 10 pages
+def test_interpreted_pages_may_be_left_out(absent: int) -> None:
+    assert interpret(absent_pages_failure, absent, "cpu") is None
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("absent", [-1, 10, 2**31 - 1, -(2**31)])
+def test_gpu_pages_may_be_left_out(absent: int) -> None:
+    assert absent_pages_failure(absent, "cuda") is None
 
 
 def test_interpreted_latents_are_appended() -> None:

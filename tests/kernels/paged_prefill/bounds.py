@@ -10,7 +10,7 @@ import torch
 from autotune.kernels.paged_prefill.definition import DEFINITION
 from autotune.kernels.paged_prefill.inputs import check_shape
 from autotune.kernels.paged_prefill.triton import KERNEL
-from tests.kernels.paged_decode.caches import amid_nan, with_entry
+from tests.kernels.paged_decode.caches import amid_nan, differing, with_entry
 from tests.kernels.paged_prefill.numerics import HALF, config_of
 
 QUERIES: Final = (20, 30, 10)
@@ -65,14 +65,24 @@ def hostile_failure(offsets: Sequence[int], lengths: Sequence[int], device: str)
     return None if torch.equal(*results) else "the result depends on what lies behind the page table"
 
 
-def pages_failure(entry: int, device: str) -> str | None:
-    """The bits are those of the last page, in a cache between two pages of NaN; the first page past it is entry 0."""
-    inputs = amid_nan(DEFINITION.make_inputs(check_shape(HALF, LENGTHS, QUERIES), seed=0, device=device))
+def pages_failure(entry: int | None, kv_dtype: str, device: str) -> str | None:
+    """The bits are those of the last page, in a cache between two pages of NaN; the first page past it is None."""
+    shape = replace(HALF, kv_dtype=kv_dtype)
+    inputs = amid_nan(DEFINITION.make_inputs(check_shape(shape, LENGTHS, QUERIES), seed=0, device=device))
     last = len(inputs.k_cache) - 1
     results = []
-    for each in (entry or last + 1, last):
+    for each in (last + 1 if entry is None else entry, last):
         problem = replace(inputs, page_table=with_entry(inputs.page_table.clamp(0, last), each))
-        results.append(DEFINITION.empty_outputs(problem)[0])
-        KERNEL.launch(config_of("tile"), problem, (results[-1],))
-    found, expected = results
-    return None if torch.equal(found, expected) and found.isfinite().all() else f"the page {entry} is not the last one"
+        results.append(DEFINITION.empty_outputs(problem))
+        KERNEL.launch(config_of("tile"), problem, results[-1])
+    return f"the page {entry} is not the last one" if differing(*results) else None
+
+
+def no_pages_failure(device: str) -> str | None:
+    """A cache without a page has no keys, whatever lengths say."""
+    inputs = DEFINITION.make_inputs(check_shape(HALF, LENGTHS, QUERIES), seed=0, device=device)
+    problem = replace(inputs, k_cache=inputs.k_cache[:0], v_cache=inputs.v_cache[:0])
+    outputs = DEFINITION.empty_outputs(problem)
+    KERNEL.launch(config_of("tile"), problem, outputs)
+    is_empty = not outputs[0].any() and all(bool((each == -torch.inf).all()) for each in outputs[1:])
+    return None if is_empty else f"output {outputs}"
