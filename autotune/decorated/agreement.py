@@ -1,9 +1,9 @@
-"""Agreement of a decorator with its kernel: the parameters of configs, and those of the reference."""
+"""Agreement of a decorator with its kernel: the parameters of configs and of the key, and those of the reference."""
 
 import dataclasses
 import inspect
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import cache
 from typing import Any
 
@@ -17,6 +17,21 @@ def check_configs(argument: str, given: Collection[str], signature: Signature) -
     for name in sorted({*given} - launch_options() - {*signature.names}):
         kernel = f"{signature.function.__name__}{suggestion(name, (*signature.names, *OPTIONS))}"
         raise UsageError(f"{argument} has {name!r}, no parameter of {kernel}: {', '.join(signature.names)}")
+
+
+def check_given(key: Collection[str], configs: Sequence[Any], given: Collection[str], signature: Signature) -> None:
+    """Refuse a key that configs give, and a config that lacks a parameter of the others which has no default.
+
+    Args:
+        configs: Triton's.
+        given: all that some config has.
+    """
+    if both := [name for name in key if name in given]:
+        raise UsageError(f"key has {both[0]!r}, which the configs give; expected arguments of a launch")
+    needed = [name for name in signature.names if name in given and name not in signature.defaults]
+    for config in configs:
+        if lacking := [name for name in needed if name not in config.kwargs]:
+            raise UsageError(f"configs has {config}, which lacks {lacking[0]!r}; others have it, and it has no default")
 
 
 @cache

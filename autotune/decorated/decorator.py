@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from autotune.decorated.agreement import check_configs, check_reference
+from autotune.decorated.agreement import check_configs, check_given, check_reference
 from autotune.decorated.call_arguments import Inputs
 from autotune.decorated.configs import make_configs
 from autotune.decorated.kernel import MODES, DecoratedKernel, Mode
@@ -116,6 +116,7 @@ def tuned(
         ):
             _check_names(argument, names, signature)
         check_configs("parameters" if configs is None else "configs", chosen.given, signature)
+        check_given(tuple(key), chosen.triton, chosen.given, signature)
         given = chosen.given | signature.heuristics
         check_reference(reference, [each for each in signature.names if each not in given])
         return DecoratedKernel(

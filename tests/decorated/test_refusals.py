@@ -29,6 +29,11 @@ def decorate(**given: Any) -> DecoratedKernel:
         ({"configs": None, "parameters": {"BLOCK": []}}, "expected a list of values"),
         ({"configs": ["BLOCK=64"]}, "configs has 'BLOCK=64'; expected triton.Config objects"),
         ({"key": ["length"]}, "key has 'length', no parameter of broken: x_ptr, out_ptr, size"),
+        ({"key": ["size", "BLOCK"]}, "key has 'BLOCK', which the configs give; expected arguments of a launch"),
+        (
+            {"configs": [triton.Config({"BLOCK": 64}), triton.Config({}, num_warps=8)]},
+            r"configs has .*num_warps: 8.*, which lacks 'BLOCK'; others have it, and it has no default",
+        ),
         ({"key": "size"}, "key='size' is not allowed; expected names"),
         ({"key": {"size": float}}, "key.'size'.=<class 'float'> is not allowed; expected int or str"),
         ({"mode": "always"}, "mode='always' is not allowed; expected 'table' or 'first_call'"),
