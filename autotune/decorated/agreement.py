@@ -28,7 +28,8 @@ def check_given(key: Collection[str], configs: Sequence[Any], given: Collection[
     """
     if both := [name for name in key if name in given]:
         raise UsageError(f"key has {both[0]!r}, which the configs give; expected arguments of a launch")
-    needed = [name for name in signature.names if name in given and name not in signature.defaults]
+    filled = {*signature.defaults, *signature.heuristics}
+    needed = [name for name in signature.names if name in given and name not in filled]
     for config in configs:
         if lacking := [name for name in needed if name not in config.kwargs]:
             raise UsageError(f"configs has {config}, which lacks {lacking[0]!r}; others have it, and it has no default")

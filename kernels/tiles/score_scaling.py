@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 
 class ScoreScaling(NamedTuple):
-    """What a product of a query and a key is multiplied by, and with softcap the bound of scores; both for base 2."""
+    """The factor of a product of a query and a key, and with softcap the bound of scores; both for base 2."""
 
     scale: Any
     softcap: Any

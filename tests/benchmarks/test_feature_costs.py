@@ -1,4 +1,4 @@
-"""What features cost: the lengths of a padded batch, its calls on the CPU, the problems, and what is wanted."""
+"""Costs of features: the lengths of a padded batch, its calls on the CPU, the problems, and what is wanted."""
 
 import sys
 
