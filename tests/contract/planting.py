@@ -59,6 +59,12 @@ def package_of(operation: str, implementation: str, mutant: Mutant | None) -> st
     return f"{operation}_{implementation}_{mutant.name.replace(' ', '_') if mutant else 'unchanged'}"
 
 
+def source_of(operation: str, implementation: str, mutant: Mutant) -> Path:
+    """Return the file of the repository that the mutant changes in a copy."""
+    folder = KERNELS if mutant.file.startswith("tiles/") else KERNELS / operation / implementation
+    return folder / mutant.file
+
+
 def load_copy(operation: str, implementation: str, mutant: Mutant | None, folder: Path) -> Kernel:
     """Copy that implementation's kernel and the tiles into the folder, plant the bug, and import the copy."""
     package = package_of(operation, implementation, mutant)

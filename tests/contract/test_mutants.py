@@ -10,7 +10,7 @@ from autotune.implementation import Implementation
 from autotune.registry import get_implementation
 from autotune.trial import Status
 from tests.contract.interpreting import interpret
-from tests.contract.planting import Mutant, judge_copy
+from tests.contract.planting import Mutant, judge_copy, source_of
 from tests.contract.simulating import judge_simulated
 from tests.contract.suite import OURS, each_of_ours, planted_in
 
@@ -53,6 +53,16 @@ def judge_on_cpu(owner: Found, gate: str, mutant: Mutant | None, folder: Path) -
     if get_implementation(*owner).can_interpret:
         return interpret(judge_copy, *owner, gate_of(owner, gate), mutant, folder, "cpu")
     return judge_simulated(*owner, gate_of(owner, gate), mutant, folder)
+
+
+@pytest.mark.parametrize("owner", [pytest.param((each.operation, each.name), id=each.title) for each in OURS])
+def test_text_that_each_mutant_replaces_stands_once(owner: Found) -> None:
+    planted = next(planted_in(each) for each in OURS if (each.operation, each.name) == owner)
+    counts = {
+        (mutant.name, mutant.right): source_of(*owner, mutant).read_text().count(mutant.right)
+        for mutant in planted.mutants
+    }
+    assert not {name: count for name, count in counts.items() if count != 1}
 
 
 @pytest.mark.parametrize(("owner", "mutant"), mutants(on_gpu=False))

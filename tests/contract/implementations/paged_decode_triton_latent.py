@@ -45,7 +45,8 @@ MUTANTS: Final = (
     Mutant("rows of the first block", FORWARD, "locate_rows(0, block, TILE)", "locate_rows(0, 0, TILE)", "blocks",
            WRONG),
     Mutant("one place for all splits", FORWARD, "lane * SPLITS + split", "lane * SPLITS", "plain"),
-    Mutant("wrong scale", "launch.py", "else (scale * LOG2_E, 0.0)", "else (scale, 0.0)", "plain", WRONG),
+    Mutant("wrong scale", "launch.py", "else ScoreScaling(scale * LOG2_E, 0.0)", "else ScoreScaling(scale, 0.0)",
+           "plain", WRONG),
     Mutant("scale not over the softcap", "launch.py", "(scale / softcap, softcap", "(scale, softcap", "capped", WRONG),
 )  # fmt: skip
 
