@@ -1,5 +1,6 @@
 """Operations: an ``Operation`` (torch- and triton-free data) and its ``Definition`` on tensors."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, runtime_checkable
@@ -13,6 +14,20 @@ if TYPE_CHECKING:
 ShapeT = TypeVar("ShapeT", bound=Shape)
 
 PRODUCTS: Final = ("", "tf32", "float16", "bfloat16", "float32")  # types that an operation may say it multiplies in
+
+# Of an operation: its folder in tables has it. The kernels of ``autotune.autotune`` are named MODULE.KERNEL.
+NAME_FORM: Final = r"\w[\w-]*(\.\w[\w-]*)*"
+# Folders beside or below those of operations in a folder of results.
+FOLDER_NAMES: Final = frozenset({"bench", "compilations", "grids", "portfolios", "sweeps"})
+
+
+def why_no_name(name: str) -> str | None:
+    """Return why an operation cannot have a name, or None."""
+    taken = ", ".join(sorted(FOLDER_NAMES))
+    if isinstance(name, str) and re.fullmatch(NAME_FORM, name) and name not in FOLDER_NAMES:
+        return None
+    allowed = f"letters, digits, '_' and '-', in parts joined by single dots, and none of {taken}"
+    return f"operation={name!r} is not allowed, since a folder of tables is named by it; expected {allowed}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +63,8 @@ class Operation(Generic[ShapeT]):
         baselines: a reference to a sequence of ``Baseline``, the usual ones first; empty where there are none.
         unsupported: returns the reason why no implementation takes a shape, or None. Of several operations with one
             shape class, the first that supports a shape solves it.
+        unsearchable: returns the reason why a search could not measure a shape that implementations take, such as
+            arguments that nothing says, or None.
         multiplies_in: the type that its products are formed in, as data sheets name it, where it is not the shape's
             ``dtype``. ``"tf32"`` is of float32 alone: products may be rounded to TF32, which gives them its roof and
             its units in the gate.
@@ -65,6 +82,7 @@ class Operation(Generic[ShapeT]):
     definition: str
     baselines: str = ""
     unsupported: Callable[[ShapeT], str | None] = _supports_all
+    unsearchable: Callable[[ShapeT], str | None] = _supports_all
     multiplies_in: str = ""
     query_counts: Callable[[ShapeT], Sequence[int]] | None = None
     carry: Callable[[ShapeT], str] = _carry_nothing

@@ -1,6 +1,5 @@
 """Names of operations and implementations: lazy ``"module:attribute"`` references; the only file that names ours."""
 
-import re
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -9,7 +8,7 @@ from typing import Any, Final
 
 from autotune.errors import AutotuneError, UnknownNameError, UsageError, require_text
 from autotune.implementation import Implementation, Kernel, forget_sources
-from autotune.operation import Baseline, Definition, Operation
+from autotune.operation import Baseline, Definition, Operation, why_no_name
 from autotune.references import (
     IMPLEMENTATION_ENTRY_POINTS,
     OPERATION_ENTRY_POINTS,
@@ -21,6 +20,7 @@ from autotune.references import (
     module_name,
     require_form,
 )
+from autotune.unbound import Unbound
 
 _operations: dict[str, str] = {
     "flash_attention": "autotune.search_spaces.flash_attention.operation:OPERATION",
@@ -58,13 +58,9 @@ _implementations: dict[tuple[str, str], str] = {
 }
 
 _registering: Final[dict[str, str]] = {}  # modules that call ``register``, by operation
+_unbound: Final[dict[str, Unbound]] = {}  # kernels that had no name yet when they were registered, by operation
 
 KERNELS: Final = ".operation"  # ends the reference of an operation that is a kernel's under ``autotune.tuned``
-# Of an operation: its folder in tables has it. The kernels of ``autotune.autotune`` are named MODULE.KERNEL.
-NAME_FORM: Final = r"\w[\w-]*(\.\w[\w-]*)*"
-# Folders beside or below those of operations in a folder of results.
-FOLDER_NAMES: Final = frozenset({"bench", "compilations", "grids", "portfolios", "sweeps"})
-
 # Called with the operation of an implementation that is new, or defined again: what forgets older answers.
 on_registered: Final[list[Callable[[str], None]]] = []
 
@@ -82,14 +78,14 @@ def register(name: str, operation: str) -> None:
     Example:
         >>> autotune.register("rmsnorm", "my_package.operation:OPERATION")
     """
-    if (reason := _why_no_name(name)) is not None:
+    if (reason := why_no_name(name)) is not None:
         raise UsageError(reason)
     require_form(operation, f"operation={name!r}")
     caller = sys._getframe(1)
     if caller.f_code.co_name == "<module>":  # so that its import does it again
         _registering.setdefault(name, module_name(caller.f_globals.get("__name__", "__main__")))
-    if (found := _operations.setdefault(name, operation)) != operation:
-        raise UnknownNameError(f"operation={name!r} is registered already as {found}; choose another name")
+    if (found := _references().setdefault(name, operation)) != operation:
+        raise _taken(name, found)
 
 
 def register_implementation(operation: str, name: str, implementation: str) -> None:
@@ -108,6 +104,7 @@ def register_implementation(operation: str, name: str, implementation: str) -> N
         >>> autotune.register_implementation("flash_attention", "naive", "my_package.space:IMPLEMENTATION")
     """
     require_form(implementation, f"implementation={name!r} of {operation}")
+    _references()
     is_new = (operation, name) not in _implementations
     if (found := _implementations.setdefault((operation, name), implementation)) != implementation:
         taken = f"implementation={name!r} of {operation} is registered already as {found}"
@@ -116,28 +113,43 @@ def register_implementation(operation: str, name: str, implementation: str) -> N
         _tell_registered(operation)
 
 
-def redefine(operation: str, reference: str) -> None:
-    """Forget what the attributes of a reference were loaded as: it is defined again under its name, as in a notebook.
+def register_kernel(operation: str, kernel: Unbound) -> None:
+    """Add the operation and the implementation of a kernel under ``autotune.tuned``, as soon as it has a name.
 
-    Until now the objects from before were served to all who ask by name.
+    A kernel that is defined again, as in a notebook, replaces the one that had its operation before.
+
+    Raises:
+        UsageError: the operation's name cannot be that of a folder of tables.
+        UnknownNameError: the name is taken by something else.
     """
-    if forget(reference):
+    if (reason := why_no_name(operation)) is not None:
+        raise UsageError(reason)
+    before = _references().get(operation)
+    if before is not None and before.partition(":")[0] not in kernel.modules:
+        raise _taken(operation, before)
+    _unbound[operation] = kernel
+    if before is None or forget(before.removesuffix(KERNELS)):
         forget_sources()
         _tell_registered(operation)
+
+
+def _references() -> dict[str, str]:
+    """Return the references of operations, those of kernels too whose modules have bound them to a name since."""
+    for operation, kernel in list(_unbound.items()):
+        if reference := kernel.find_reference():
+            _operations[operation] = f"{reference}{KERNELS}"
+            _implementations[operation, kernel.implementation] = f"{reference}.implementation"
+            _unbound.pop(operation, None)
+    return _operations
+
+
+def _taken(operation: str, reference: str) -> UnknownNameError:
+    return UnknownNameError(f"operation={operation!r} is registered already as {reference}; choose another name")
 
 
 def _tell_registered(operation: str) -> None:
     for tell in on_registered:
         tell(operation)
-
-
-def _why_no_name(name: str) -> str | None:
-    """Return why an operation cannot have a name, or None."""
-    taken = ", ".join(sorted(FOLDER_NAMES))
-    if isinstance(name, str) and re.fullmatch(NAME_FORM, name) and name not in FOLDER_NAMES:
-        return None
-    allowed = f"letters, digits, '_' and '-', in parts joined by single dots, and none of {taken}"
-    return f"operation={name!r} is not allowed, since a folder of tables is named by it; expected {allowed}"
 
 
 def operation_names() -> list[str]:
@@ -240,7 +252,7 @@ def operation_reference(name: str) -> str:
 
 def decorated_kernel(operation: str) -> str:
     """Return the place of the kernel that an operation stands for, ``"module:name"``, or "" for one that is none."""
-    reference = _operations.get(operation, "")
+    reference = _references().get(operation, "")
     return reference.removesuffix(KERNELS) if reference.endswith(KERNELS) else ""
 
 
@@ -278,7 +290,7 @@ def broken_registrations() -> list[str]:
     """Return a line for each operation and implementation that cannot be loaded, or whose name is not allowed."""
     known = _all_operations()
     names = (name for name, _ in installed(OPERATION_ENTRY_POINTS))
-    refused = [reason for name in names if (reason := _why_no_name(name)) is not None]
+    refused = [reason for name in names if (reason := why_no_name(name)) is not None]
     asked: list[Callable[[], object]] = [partial(get_operation, name) for name in known]
     asked += [partial(get_implementation, *owner) for owner in _all_implementations() if owner[0] in known]
     return [*refused, *filter(None, map(_problem_of, asked))]
@@ -294,14 +306,15 @@ def _problem_of(load: Callable[[], object]) -> str:
 
 def _all_operations() -> dict[str, str]:
     """Return references by name: registered ones first, then those of installed packages whose names are allowed."""
-    found = dict(_operations)
+    found = dict(_references())
     for name, reference in installed(OPERATION_ENTRY_POINTS):
-        if _why_no_name(name) is None:
+        if why_no_name(name) is None:
             found.setdefault(name, reference)
     return found
 
 
 def _all_implementations() -> dict[tuple[str, str], str]:
+    _references()
     found = dict(_implementations)
     for name, reference in installed(IMPLEMENTATION_ENTRY_POINTS):
         operation, _, implementation = name.partition(".")

@@ -53,7 +53,7 @@ def make_launches(function: Callable[..., Any], key: list[str], args: tuple[Any,
     decorate: Any = triton.autotune
     theirs = decorate(CONFIGS, key=key, do_bench=lambda call, quantiles: [1.0, 1.0, 1.0])(Stub(function))
     ours = tuned(CONFIGS, key=key, name=function.__name__)(Stub(function))
-    ours.reference = ""  # it is no kernel of a module: the first config is launched, as a stored one would be
+    assert not ours.reference  # no module has a name for it: the first config is launched, as a stored one would be
     grid = (1,)
     launches: dict[str, Callable[[], Any]] = {
         "triton.autotune": lambda: theirs[grid](*args),

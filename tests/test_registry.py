@@ -9,6 +9,7 @@ import pytest
 from autotune import references, registry
 from autotune.dispatch import get_kernel
 from autotune.errors import MissingDependencyError, UnknownNameError, UsageError
+from autotune.operation import FOLDER_NAMES
 from autotune.shape import AttentionShape
 from autotune.table.compilations import COMPILATIONS
 from autotune.table.portfolios import PORTFOLIOS
@@ -97,7 +98,7 @@ def test_a_reference_of_another_form_is_refused_at_once(reference: str) -> None:
     assert "mine" not in registry.implementation_names("flash_attention")
 
 
-NO_NAMES = ("", ".", ".hidden", "..", "a..b", "a.", "a b", "a/b", "../a", "a\nb", "-a", *sorted(registry.FOLDER_NAMES))
+NO_NAMES = ("", ".", ".hidden", "..", "a..b", "a.", "a b", "a/b", "../a", "a\nb", "-a", *sorted(FOLDER_NAMES))
 
 
 @pytest.mark.usefixtures("registered")
@@ -129,10 +130,10 @@ def test_an_operation_of_a_package_with_another_name_is_left_out_and_told(monkey
 
 
 def test_every_folder_of_results_that_is_no_operations_is_refused_as_a_name() -> None:
-    assert {COMPILATIONS, GRIDS, PORTFOLIOS, SWEEPS} <= registry.FOLDER_NAMES
+    assert {COMPILATIONS, GRIDS, PORTFOLIOS, SWEEPS} <= FOLDER_NAMES
     root = Path(__file__).resolve().parent.parent / "results"
     folders = {path.name for place in root.iterdir() if place.is_dir() for path in place.iterdir()}
-    assert folders <= {*registry.operation_names(), *registry.FOLDER_NAMES}
+    assert folders <= {*registry.operation_names(), *FOLDER_NAMES}
 
 
 @pytest.mark.usefixtures("registered")

@@ -20,6 +20,7 @@ from autotune.executor.head_start import HeadStart
 from autotune.executor.select import ExecutorInfo, Settings, describe_executor
 from autotune.executor.settings import GpuNames
 from autotune.search import Limits, Sampler
+from autotune.search.budget import check_budget
 from autotune.search.plan import SearchPlan, make_plan
 from autotune.search.session import why_skipped
 from autotune.table import Store, home, warn_damaged
@@ -79,6 +80,8 @@ def preview(request: SearchRequest) -> None:
                 jobs=jobs,
                 default=default_config(each, shape, where.device) if where.name == "gpu" else None,
             )
+            if not plan.known:
+                check_budget(limits, None, elapsed=0.0)
             console.print(*plan_lines(plan), sep="\n", end="\n\n")
             data.append(plan_data(plan))
     if request.as_json:
@@ -149,6 +152,7 @@ def plan_lines(plan: SearchPlan) -> list[str]:
         *lines,
         f"default   {plan.default}",
         f"known     {count_text(plan.known, 'config')} from earlier runs",
+        *([f"numbers   {plan.note}"] if plan.note else []),
         f"sampler   {plan.sampler}, {count_text(plan.trials, 'trial')} at most that reach the device",
         f"expected  {_expected(plan)}",
     ]

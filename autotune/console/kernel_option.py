@@ -1,13 +1,14 @@
 """``--kernel``: an operation by the kernel of the user's that it stands for, beside ``--operation``."""
 
 import sys
+from pathlib import Path
 from typing import Final
 
 from autotune.console.command import Decorator, collected, import_from_here, option
 from autotune.errors import AutotuneError, UsageError, suggestion
 from autotune.operation import Operation
 from autotune.references import load_reference
-from autotune.registry import KERNELS
+from autotune.registry import KERNELS, decorated_kernel
 
 EXPECTED: Final = "expected a kernel under @autotune.tuned(...), such as my_package.kernels:rmsnorm"
 
@@ -37,14 +38,30 @@ def named_operation(operation: str | None, kernel: str | None) -> str | None:
     try:
         found = load_reference(f"{kernel}{KERNELS}")
     except UsageError as error:
-        cause = error.__cause__
-        why = "is no reference" if cause is None else f"cannot be imported: {cause}{_kernels_text(kernel)}"
-        if not isinstance(cause, AutotuneError):  # which says itself what it expected
-            why += f"; {EXPECTED}"
-        raise type(error)(f"--kernel={kernel!r} {why}") from error
+        raise type(error)(f"--kernel={kernel!r} {_why_not(kernel, error.__cause__)}") from error
     if not isinstance(found, Operation):
         raise UsageError(f"--kernel={kernel!r} has no operation{_kernels_text(kernel)}; {EXPECTED}")
+    owner = decorated_kernel(found.name)
+    if owner and load_reference(f"{owner}{KERNELS}") is not found:
+        raise UsageError(f"--kernel={kernel!r}: {found.name} is the operation of {owner}; give one another name=")
     return found.name
+
+
+def _why_not(kernel: str, cause: BaseException | None) -> str:
+    """Return why a reference could not be loaded; without a cause it is none."""
+    module, _, name = kernel.partition(":")
+    if module.endswith(".py") and (cause is None or isinstance(cause, ModuleNotFoundError)):
+        dotted = ".".join(Path(module).with_suffix("").parts)
+        return f"names a file; expected its module, --kernel {dotted}:{name}"
+    if cause is None:
+        return f"is no reference; {EXPECTED}"
+    if isinstance(cause, AutotuneError):  # which says itself what it expected
+        return f"cannot be imported: {cause}{_kernels_text(kernel)}"
+    if isinstance(cause, AttributeError) and module in sys.modules:
+        known = hasattr(sys.modules[module], name.partition(".")[0])
+        what = f"is no kernel under tuned{_kernels_text(kernel)}" if known else f"is not there{_kernels_text(kernel)}"
+        return f"{what}; {EXPECTED}"
+    return f"cannot be imported: {cause}{_kernels_text(kernel)}; {EXPECTED}"
 
 
 def _kernels_text(kernel: str) -> str:

@@ -80,6 +80,14 @@ class Maker:
     def is_declared(self) -> bool:
         return self._inputs is not None
 
+    @property
+    def size_names(self) -> dict[str, str]:
+        """The names of the key that are sizes of declared tensors, each with the first of these."""
+        if not isinstance(self._inputs, Mapping):
+            return {}
+        tensors = {name: said for name, said in self._inputs.items() if _is_tensor(said, self._inputs)}
+        return {size: name for name, said in reversed(tensors.items()) for size in _sizes(said) if size in self._key}
+
     def _check_declared(self, inputs: Mapping[str, Any]) -> None:
         for name, said in inputs.items():
             if name not in self._wanted:
@@ -91,9 +99,9 @@ class Maker:
                 if isinstance(each, str) and each not in self._key and each not in inputs and not _is_dtype(each)
             ]
             if unknown:
-                key = ", ".join(self._key) or "(empty)"
                 raise UsageError(
-                    f"inputs[{name!r}]={said!r} has {unknown[0]!r}; expected integers, names of the key ({key})"
+                    f"inputs[{name!r}]={said!r} has {unknown[0]!r}; expected integers and names of the key, "
+                    f"{', '.join(self._key) or 'which is empty'}"
                 )
 
     def follow(self, shape: Any) -> str:
@@ -120,13 +128,16 @@ class Maker:
         if (call := self.calls.get(shape)) is None:
             raise UsageError(
                 f"{self._signature.function.__name__}: inputs= is not given, so no arguments can be made for {shape}; "
-                f'give it, such as inputs={{"{self._wanted[0]}": (4096, 4096), ...}}; a launch with mode="first_call" '
-                "searches without"
+                f"give it, such as inputs={{{self._wanted[0]!r}: ({self._example()},), ...}}; a launch with "
+                'mode="first_call" searches without'
             )
         generator = _generator(device, seed)
         return call.make(
             device=device, draw=lambda name, size, dtype: _draw(name, [size], dtype, device, generator, data)
         )
+
+    def _example(self) -> str:
+        return next((repr(name) for name in self._key if name not in self._signature.constants), "4096")
 
     def _call(self, shape: Any, device: str, seed: int) -> dict[str, Any]:
         assert callable(self._inputs)
@@ -134,8 +145,8 @@ class Maker:
             with torch.device(device), torch.random.fork_rng(devices=[], enabled=device != "cuda"):
                 torch.manual_seed(seed)
                 made = dict(self._inputs(shape))
-        except RuntimeError as error:
-            if device != "meta":  # which has no memory to run out of
+        except Exception as error:
+            if device != "meta" and isinstance(error, RuntimeError):  # such as for want of memory
                 raise
             raise UsageError(f"inputs({shape}) raised {one_line(error)}") from error
         missing = [name for name in self._wanted if name not in made and name not in self._signature.defaults]

@@ -35,6 +35,7 @@ def make_contract(
     shape_class: type[KernelShape],
     configs: Configs,
     prune: Callable[[Any], tuple[Config, ...]],
+    unsearchable: Callable[[Any], str | None],
     cost: Callable[[Any], Cost],
     calls: MutableMapping[Any, RecordedCall],
 ) -> Contract:
@@ -48,6 +49,7 @@ def make_contract(
         shape_class=shape_class,
         cost=cost,
         definition=f"{reference}.definition",
+        unsearchable=unsearchable,
         multiplies_in="tf32" if source.has_dots and not source.is_ieee else "",
         carry=lambda shape: calls[shape].to_text() if shape in calls else "",
         receive=lambda shape, text: calls.__setitem__(shape, RecordedCall.from_text(text)),

@@ -1,6 +1,7 @@
 """``tuned``: reads what a user writes above a kernel, and refuses what it cannot use."""
 
 import inspect
+import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -128,6 +129,7 @@ def tuned(
             mode=mode,
             budget=float(budget),
             name=name,
+            module=str(sys._getframe(1).f_globals.get("__name__", "__main__")),
             inputs=inputs,
             grid=grid,
             cost=cost,

@@ -11,7 +11,7 @@ from autotune.decorated.call_arguments import Arguments, Maker, tensor_of
 from autotune.decorated.key_shapes import KernelShape
 from autotune.decorated.launch import Launched
 from autotune.decorated.signature import Signature
-from autotune.errors import UsageError
+from autotune.errors import AutotuneError, UsageError
 from autotune.space import Config
 
 CHECKED: Final = 512  # sizes are cut to this in checks, and what they leave over by it: so tiles of a part stay parts
@@ -74,6 +74,19 @@ class KernelDefinition:
         outputs = self._find_outputs(values)
         scratch = tuple(_like(values[name]) for name in outputs)
         return Arguments(shape, values, outputs, scratch)
+
+    def why_unsearchable(self, shape: KernelShape) -> str | None:
+        """Return why a search can make no arguments of a shape or has no grid to launch, or None; needs no device."""
+        for name, tensor in self._maker.size_names.items():
+            if (size := getattr(shape, name)) < 1:
+                expected = f"expected 1 or more, as it is a size of {tensor}"
+                return f"{self._name}: {name}={size} is not allowed in a search; {expected}"
+        try:
+            self._find_outputs(self._maker.make(shape, device="meta"))
+            self._launched.require_grid(shape)
+        except AutotuneError as error:
+            return str(error)
+        return None
 
     def _find_outputs(self, values: Mapping[str, Any]) -> tuple[str, ...]:
         wanted = self._signature.source.written if self._outputs is None else self._outputs

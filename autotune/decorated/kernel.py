@@ -1,5 +1,6 @@
 """The object that ``@autotune.tuned`` leaves in a kernel's place: it launches as Triton's autotuner does."""
 
+import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -26,9 +27,10 @@ from autotune.errors import UsageError
 from autotune.implementation import Implementation
 from autotune.operation import Operation
 from autotune.references import module_name
-from autotune.registry import KERNELS, redefine, register, register_implementation
+from autotune.registry import decorated_kernel, register_kernel
 from autotune.space import Config
 from autotune.trial import Candidate
+from autotune.unbound import Unbound, find_reference
 
 Mode = Literal["table", "first_call"]
 MODES: Final = get_args(Mode)
@@ -65,6 +67,7 @@ class DecoratedKernel:
         mode: Mode,
         budget: float,
         name: str | None,
+        module: str,
         inputs: Inputs | None,
         grid: Any,
         cost: Callable[[Any], Any] | None,
@@ -95,21 +98,23 @@ class DecoratedKernel:
         self._plans: dict[Any, Callable[[tuple[Any, ...], Mapping[str, Any]], Any]] = {}
         self._served: dict[Any, Launching] = {}
         self.prune_for = lru_cache(maxsize=1024)(self._prune)
+        self._modules = tuple(dict.fromkeys((self.__module__, module)))
         self.register()
         _kernels.add(self)
 
     def register(self) -> None:
-        """Register the operation by the name that the kernel has in its module; one inside a function has none.
+        """Register the operation by the name that a module has for the kernel; one inside a function has none.
 
-        One that had this name before is replaced, as a cell of a notebook or a module does that runs again.
+        One that had this operation before is replaced, as a cell of a notebook or a module does that runs again.
         """
-        place = self.base_fn.__qualname__
-        self.reference = "" if "<locals>" in place else f"{module_name(self.__module__)}:{place}"
-        if self.reference:
-            register(self.name, f"{self.reference}{KERNELS}")
-            implementation = f"{self.reference}.implementation"
-            register_implementation(self.name, IMPLEMENTATION, implementation)
-            redefine(self.name, self.reference)
+        if "<locals>" not in self.base_fn.__qualname__:
+            names = tuple(map(module_name, self._modules))
+            register_kernel(self.name, Unbound(IMPLEMENTATION, names, lambda: self.reference))
+
+    @property
+    def reference(self) -> str:
+        """The place of the kernel, ``"module:name"``; "" where no module has a name for it."""
+        return find_reference(self, self.base_fn, self._modules)
 
     @cached_property
     def shape_class(self) -> type[Any]:
@@ -128,6 +133,7 @@ class DecoratedKernel:
             self.shape_class,
             self._configs,
             self.prune,
+            self.definition.why_unsearchable,
             make_cost(self._cost, arguments),
             self.maker.calls,
         )
@@ -191,7 +197,7 @@ class DecoratedKernel:
         """
         named = [*self.arg_names[: len(args)], *kwargs]
         if twice := [name for name in kwargs if name in self._configs.given]:
-            raise UsageError(f"{self.name}: {', '.join(twice)} are given by the configs; leave them out of the call")
+            raise UsageError(f"{self.name}: the configs give {', '.join(twice)}; leave it out of the call")
         places = [place for place, name in enumerate(named) if name in self._key]
         constants = {*self.signature.constants}
         tensors = [place for place, name in enumerate(named) if place not in places and name not in constants]
@@ -221,9 +227,11 @@ class DecoratedKernel:
         shape = self.shape_of(named)
         if not self.maker.is_declared:
             self.maker.calls[shape] = record(named)
-        if not self.reference:
+        if not (reference := self.reference):
             config, tuned, candidate = self.prune(shape)[0], None, None
         else:
+            if (owner := decorated_kernel(self.name)) != reference:
+                raise UsageError(f"{reference}: {self.name} is the operation of {owner} now; give one another name=")
             tuned = self.pick(shape, named, grid)
             candidate = tuned.candidate
             config = candidate.config
@@ -237,6 +245,9 @@ class DecoratedKernel:
         pick = partial(pick_for_device, shape, place, self.name)
         tuned = pick()
         if place is None:
+            if self.mode == "first_call" and not has_row(tuned):
+                text = f"{self.name}: mode='first_call' searches on a GPU alone; here {tuned.config} runs unsearched"
+                warnings.warn(text, RuntimeWarning, stacklevel=4)
             return tuned
         watch_compiles(self.__module__)
         if self.mode == "first_call" and not has_row(tuned):

@@ -73,7 +73,7 @@ class KernelShape(Shape):
 
     def __str__(self) -> str:
         values = " ".join(f"{each.name}={getattr(self, each.name)}" for each in fields(self)[: -len(OWN_FIELDS)])
-        dtypes = str(getattr(self, "dtypes"))  # noqa: B009
+        dtypes = str(getattr(self, "dtypes") or getattr(self, "dtype"))  # noqa: B009
         return f"{values}, {dtypes}" if values else dtypes
 
 

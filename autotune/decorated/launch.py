@@ -10,6 +10,7 @@ import torch
 from autotune.decorated.call_arguments import Arguments, Maker, tensor_of, with_tensor
 from autotune.decorated.configs import Configs
 from autotune.decorated.key_shapes import KernelShape
+from autotune.decorated.recorded_call import Grid
 from autotune.decorated.signature import Signature
 from autotune.errors import InputMismatchError, MissingDependencyError, UsageError
 from autotune.space import Config
@@ -74,14 +75,27 @@ class Launched:
 
     def _grid_of(self, config: Config, shape: KernelShape) -> Any:
         """Return the grid of the decorator, or of the launch that asked for a search."""
-        if self._grid is not None:
+        if (grids := self.require_grid(shape)) is None:
             return self._grid
-        name, call = self._signature.function.__name__, self._maker.calls.get(shape)
-        if call is None or not call.grids:
-            raise UsageError(f"{name}: grid= is not given, so a search cannot launch it")
-        if (grid := call.grids[self._configs.listed.index(config)]) is None:
-            raise UsageError(f"{name}: the grid of the launch raised for {config}")
+        if (grid := grids[self._configs.listed.index(config)]) is None:
+            raise UsageError(f"{self._signature.function.__name__}: the grid of the launch raised for {config}")
         return grid
+
+    def require_grid(self, shape: KernelShape) -> Sequence[Grid | None] | None:
+        """Return the grids of the launch that asked for a search, None where the decorator has one.
+
+        Raises:
+            UsageError: neither has one.
+        """
+        if self._grid is not None:
+            return None
+        call = self._maker.calls.get(shape)
+        if call is None or not call.grids:
+            raise UsageError(
+                f"{self._signature.function.__name__}: grid= is not given, so a search cannot launch it; give the one "
+                "of its launches, such as grid=lambda meta: (triton.cdiv(meta['size'], meta['BLOCK']),)"
+            )
+        return call.grids
 
     def _reset(self, values: Mapping[str, Any], inputs: Arguments) -> None:
         for name in self._zero:

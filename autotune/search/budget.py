@@ -53,10 +53,10 @@ def check_budget(limits: Limits, least: LeastSearch | None, elapsed: float) -> s
     """
     if limits.seconds is None:
         return ""
-    budget, kept = f"the budget of {limits.seconds:g} s", min(limits.seconds, limits.race_seconds)
-    if kept == limits.seconds:
+    budget = f"the budget of {limits.seconds:g} s"
+    if limits.seconds <= limits.race_seconds:
         enough = math.ceil(3 * MIN_RACE_SECONDS + (0.0 if least is None else elapsed + least.cold))
-        needs = f"{kept:g} s are kept for its race; give it at least {enough} s"
+        needs = f"{limits.race_seconds:g} s are kept for its race; give it at least {enough} s"
         raise SearchError(f"{budget} cannot hold a search: {needs}")
     left = limits.seconds - elapsed
     if least is None or left >= least.cold:

@@ -9,7 +9,8 @@ from autotune.device import Device
 from autotune.executor import Executor
 from autotune.executor.select import ExecutorInfo
 from autotune.implementation import Implementation
-from autotune.operation import Operation
+from autotune.operation import Operation, RelativeDefinition
+from autotune.registry import decorated_kernel, load_definition
 from autotune.search.pace import Pace, find_pace
 from autotune.search.proposals import most_in_flight
 from autotune.search.recorder import Recorder
@@ -37,6 +38,7 @@ class SearchPlan:
 
     ``trials`` are new configs at most, of which those count that reach the device; ``seconds`` estimates how long so
     many and the race take, which ``budget`` may cut short. A search of several implementations shares both limits.
+    ``note`` is what rows would say of a reference that proves only that configs agree.
     """
 
     operation: str
@@ -55,6 +57,7 @@ class SearchPlan:
     pace: Pace
     seconds: float
     budget: float | None
+    note: str = ""
 
 
 def make_plan(
@@ -107,7 +110,15 @@ def make_plan(
         pace=pace,
         seconds=seconds + limits.race_seconds if trials else 0.0,
         budget=limits.seconds,
+        note=_reference_note(operation),
     )
+
+
+def _reference_note(operation: Operation[Any]) -> str:
+    if not decorated_kernel(operation.name):  # whose definition alone is loaded already: others import torch
+        return ""
+    definition = load_definition(operation.name)
+    return definition.note if isinstance(definition, RelativeDefinition) else ""
 
 
 def group_reasons(refused: Iterable[tuple[Config, str]]) -> tuple[Pruned, ...]:

@@ -78,8 +78,12 @@ def _flex_text(trials: Sequence[Trial]) -> str:
     own = get_implementation(trials[0].operation, trials[0].implementation)
     if (options_of := own.export_options) is None:
         every = (each for name in operation_names() for each in implementations_of(name))
-        takers = " or ".join(each.title for each in every if each.export_options is not None)
-        raise UsageError(f"form='flex' is for {takers}, whose kernel takes them; got {own.title}")
+        takers = [each for each in every if each.export_options is not None]
+        titles, names = (
+            " or ".join(names) for names in ([each.title for each in takers], [each.name for each in takers])
+        )
+        expected = f"expected implementation {names}"
+        raise UsageError(f"form='flex' is for {titles}, whose kernel takes them; got {own.title}; {expected}")
     winners = [
         {
             "shape": trial.shape.as_dict(),

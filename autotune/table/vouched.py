@@ -102,4 +102,5 @@ def vouched_bytes(path: Path) -> bytes:
         if checksums := read_checksums(folder):
             return read_checked(folder, path.absolute().relative_to(folder).as_posix(), checksums)
     read_bytes(path)  # a file that is not there at all is the better reason
-    raise TableError(f"{path}: nothing vouches for it: name it by its SHA-256, or list it in a {SUMS_NAME} above it")
+    repair = f"name it by its SHA-256, list it in a {SUMS_NAME} above it, or check it by `autotune tables import`"
+    raise TableError(f"{path}: nothing vouches for it: {repair}")

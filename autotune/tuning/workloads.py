@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from autotune.device import Device
-from autotune.errors import InvalidShapeError, MissingDependencyError, UnknownNameError
+from autotune.errors import InvalidShapeError, MissingDependencyError, UnknownNameError, UsageError
 from autotune.executor import Executor
 from autotune.executor.replay import ReplayExecutor
 from autotune.executor.select import ExecutorInfo
@@ -41,10 +41,13 @@ def find_implementations(
 ) -> tuple[Implementation[Any], ...]:
     """Return the implementations to tune: those of these names, or all of ours that support the shape on the device.
 
-    Raise UnknownNameError for an unregistered name or where none is ours, InvalidShapeError where none supports it.
+    Raise UnknownNameError for an unregistered name or where none is ours, InvalidShapeError where none supports it,
+    UsageError where a search could not measure it.
     """
     if (problem := operation.unsupported(shape)) is not None:
         raise InvalidShapeError(problem)
+    if (problem := operation.unsearchable(shape)) is not None:
+        raise UsageError(problem)
     for name in names:
         if name not in implementation_names(operation.name):
             allowed = list_names(operation.name)

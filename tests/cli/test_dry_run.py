@@ -42,6 +42,14 @@ def test_an_implementation_without_a_recording_is_skipped_as_a_search_skips_it(r
     )
 
 
+def test_a_dry_run_refuses_a_budget_that_a_search_refuses(run: Run, machine: Machine) -> None:
+    machine.ship_sweep(64)
+    said = {run("search", "--seq", "64", "--budget", "1s", *more).err for more in ((), ("--dry-run",))}
+    assert said == {
+        "autotune: the budget of 1 s cannot hold a search: 2 s are kept for its race; give it at least 6 s\n"
+    }
+
+
 def test_a_dry_run_beside_a_gpu_does_not_open_it(run: Run, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platforms, "has_gpu", lambda: True)
     monkeypatch.setattr(platforms, "current_device", lambda index=None: NVIDIA_H200)

@@ -90,6 +90,26 @@ def test_diff_says_what_moved_and_that_it_was_not_raced_together(run: Run, machi
     assert (race["race_id"], race["before"]["median_us"], race["after"]["median_us"]) == ("both", 200.0, 220.0)
 
 
+def test_diff_leaves_out_what_a_file_that_cannot_be_read_may_have(run: Run, machine: Machine, theirs: Path) -> None:
+    machine.tune(sample.trial(), sample.trial(sample.shape(2048), race_id="kept"))
+    for path in theirs.rglob("*.parquet"):
+        path.write_bytes(path.read_bytes()[:-9])
+    for folders, change in (((machine.home, theirs), "removed"), ((theirs, machine.home), "added")):
+        ran = run("tables", "diff", *folders)
+        assert (ran.code, f"{change}: " in ran.out) == (1, False)
+        assert f"left out: 2 winners {change}, unless a file that could not be read has them" in ran.out
+    data = json.loads(run("tables", "diff", machine.home, theirs, "--json").out)
+    assert (data["differences"], data["left_out"], len(data["refused"])) == ([], 2, 2)
+
+
+def test_check_names_the_folder_of_a_race_that_cannot_be_read(run: Run, machine: Machine, theirs: Path) -> None:
+    machine.ship(sample.trial())
+    (theirs / "stray.parquet").write_bytes(b"PAR1")
+    ran = run("tables", "check", "--against", machine.results, "--races", theirs)
+    assert (ran.code, ran.err.startswith(f"autotune: 1 fault, the first is damaged: {theirs}/")) == (1, True)
+    assert str(machine.results) not in ran.err
+
+
 def test_check_fails_with_the_reason_and_passes_without_one(run: Run, machine: Machine) -> None:
     machine.ship(sample.trial())
     assert run("tables", "check", "--against", machine.results).code == 0

@@ -122,7 +122,7 @@ def test_a_device_is_named_in_any_case_and_a_near_name_is_told(run: Run, tuned: 
     assert "device  NVIDIA H200\n" in run("lookup", "--device", "nvidia h200").out
     misspelt, other = (run("lookup", "--device", name) for name in ("NVIDA H200", "NVIDIA H20"))
     assert (misspelt.code, other.code) == (2, 2)
-    assert "'NVIDA H200' has no rows" in misspelt.err
+    assert "'NVIDA H200' is unknown" in misspelt.err
     assert misspelt.err.endswith("; did you mean 'NVIDIA H200'?\n")
     assert other.err.endswith("devices with rows: NVIDIA H200\n")
 

@@ -176,3 +176,14 @@ def test_a_tensor_descriptor_and_every_plain_value_survive_the_way_to_another_pr
     assert {name: made[name] for name in ("kind", "wide", "sizes")} == {
         name: named[name] for name in ("kind", "wide", "sizes")
     }
+
+
+def test_where_no_gpu_is_a_launch_says_that_nothing_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scale, "fn", _silent(scale.fn))
+    monkeypatch.setattr(scale, "mode", "first_call")
+    x = torch.empty(SIZE)
+    with pytest.warns(RuntimeWarning, match="scale: mode='first_call' searches on a GPU alone; here BLOCK=128"):
+        scale[(1,)](x, x, SIZE, 1.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        scale[(1,)](x, x, SIZE, 1.0)  # of a key that was launched before

@@ -62,7 +62,7 @@ def decorate(**given: Any) -> DecoratedKernel:
             {"inputs": {"z_ptr": ("size",)}},
             "inputs has 'z_ptr', which is no argument here .*; expected x_ptr, out_ptr",
         ),
-        ({"inputs": {"x_ptr": ("length",)}}, "has 'length'; expected integers, names of the key .size."),
+        ({"inputs": {"x_ptr": ("length",)}}, "has 'length'; expected integers and names of the key, size"),
     ],
 )
 def test_the_decorator(given: dict[str, Any], message: str) -> None:
@@ -102,7 +102,7 @@ def test_a_shape(fields: dict[str, Any], message: str) -> None:
 
 def test_a_call() -> None:
     x = torch.empty(4)
-    with pytest.raises(UsageError, match="BLOCK are given by the configs; leave them out"):
+    with pytest.raises(UsageError, match="the configs give BLOCK; leave it out"):
         scale[(1,)](x, x, 4, 1.0, BLOCK=64)
     with pytest.raises(UsageError, match="scale: the call lacks size, of the key"):
         scale[(1,)](x, x)

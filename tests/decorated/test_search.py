@@ -15,16 +15,15 @@ import pytest
 import torch
 
 from autotune import dispatch, platforms, references, tuning
-from autotune.cli.app import main
 from autotune.decorated import DecoratedKernel, kernel
-from autotune.errors import MissingDependencyError
+from autotune.errors import MissingDependencyError, UsageError
 from autotune.executor import Race
 from autotune.implementation import Implementation
 from autotune.table import Store, home
 from autotune.trial import Candidate, Outcome, Stage, Status
 from autotune.tuning import tune, tuner
 from autotune.workload import operation_for
-from tests import sample
+from tests import outside, sample
 from tests.benchmarks.model_grid.fake_gpu import H100, Gpu
 from tests.outside import row_scale
 from tests.outside.decorated_kernels import scale, total
@@ -228,19 +227,6 @@ def test_without_a_gpu_a_search_says_that_nothing_is_recorded() -> None:
         tune(scale.shape_class(size=4096))
 
 
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Run a command; return its exit and what it printed."""
-
-    def command(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["autotune", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return int(ended.value.code or 0), *capsys.readouterr()
-
-    return command
-
-
 def test_the_command_line_takes_a_kernel(run: Callable[..., tuple[int, str, str]]) -> None:
     named = ["--kernel", "tests.outside.decorated_kernels:scale", "--shape", "size=4096,dtype=fp32"]
     (served,) = json.loads(run("lookup", *named, "--device", "NVIDIA H200", "--json")[1])
@@ -254,7 +240,10 @@ def test_the_command_line_takes_a_kernel(run: Callable[..., tuple[int, str, str]
         ("scale", "--kernel='scale' is no reference; expected a kernel under @autotune.tuned"),
         ("tests.outside.decorated_kernels:scal", "(did you mean 'scale'?)"),
         ("tests.outside.decorated_kernels:nothing_like", "; kernels there: "),
-        ("tests.outside.decorated_kernels:by_block", "cannot be imported: 'function' object has no attribute"),
+        ("tests.outside.decorated_kernels:by_block", "is no kernel under tuned; kernels there: "),
+        ("tests.outside.decorated_kernels:torch", "is no kernel under tuned; kernels there: "),
+        ("tests/outside/decorated_kernels.py:scale", "expected its module, --kernel tests.outside.decorated_kernels:"),
+        ("tests.outside.decorated_kernels.py:scale", "names a file; expected its module, --kernel tests.outside.dec"),
         ("tests.outside.absent:scale", "cannot be imported: No module named 'tests.outside.absent'"),
     ],
 )
@@ -312,6 +301,7 @@ def forget_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     row_scale.isolate(monkeypatch)
     monkeypatch.setattr(references, "_loaded", {})
     monkeypatch.delitem(sys.modules, KERNEL.partition(":")[0])
+    monkeypatch.delattr(outside, "decorated_kernels")  # so that the package has the same module again afterwards
 
 
 def test_a_missed_shape_is_told_with_a_command_that_another_process_understands(
@@ -337,3 +327,64 @@ def test_tables_do_not_advise_what_was_asked_for(run: Callable[..., tuple[int, s
     *_, error = run("report", "shipped", "--kernel", KERNEL)
     assert "report shipped`" not in error
     assert f"`autotune search --kernel {KERNEL} --shape size=INTEGER` makes some" in error
+
+
+H200: Final = ("--device", "NVIDIA H200")
+BARE: Final = """
+import triton
+import triton.language as tl
+import autotune
+
+@triton.jit
+def _fill(x_ptr, size, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x_ptr + offsets, offsets, mask=offsets < size)
+
+configs, key = [triton.Config({"BLOCK": 64})], ["size"]
+grid, inputs = (lambda meta: (1,)), {"x_ptr": ("size",)}
+bare = autotune.tuned(configs, key, grid=grid, name="bare")(_fill)
+gridless = autotune.tuned(configs, key, inputs=inputs, name="gridless")(_fill)
+whole = autotune.tuned(configs, key, grid=grid, inputs=inputs, name="whole")(_fill)
+raising = autotune.tuned(configs, key, grid=grid, inputs=lambda shape: {"x_ptr": shape.width}, name="raising")(_fill)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "message"),
+    [
+        ("bare", 64, "inputs= is not given, so no arguments can be made for size=64, float16; give it, such as"),
+        ("bare", 64, "inputs={'x_ptr': ('size',), ...}"),
+        ("gridless", 64, "grid= is not given, so a search cannot launch it; give the one of its launches, such as"),
+        ("raising", 64, "inputs(size=64, float16) raised AttributeError: "),
+        ("whole", 0, "whole: size=0 is not allowed in a search; expected 1 or more, as it is a size of x_ptr"),
+        ("whole", -3, "whole: size=-3 is not allowed in a search"),
+    ],
+)
+def test_what_a_search_could_not_measure_is_refused_before_it_is_planned(
+    request: pytest.FixtureRequest,
+    run: Callable[..., tuple[int, str, str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    size: int,
+    message: str,
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "unsearchable", raising=False)
+    monkeypatch.setattr(references, "_loaded", {})
+    (tmp_path / "unsearchable.py").write_text(BARE)
+    asked = ["--kernel", f"unsearchable:{name}", "--shape", f"size={size}", *H200]
+    code, printed, error = run("search", *asked, "--dry-run")
+    assert (code, "/triton: " in printed) == (2, False)
+    assert message in error
+    gpu = request.getfixturevalue("gpu")
+    with pytest.raises(UsageError, match=re.escape(message)):
+        tune(getattr(sys.modules["unsearchable"], name).shape_class(size=size), operation=name)
+    assert not gpu.asked
+
+
+def test_a_plan_says_what_numbers_are_compared_with(run: Callable[..., tuple[int, str, str]]) -> None:
+    for name, is_said in (("step", True), ("scale", False)):
+        kernel = f"tests.outside.decorated_kernels:{name}"
+        _, printed, _ = run("search", "--kernel", kernel, "--shape", "size=64", *H200, "--dry-run")
+        assert (f"numbers   {NOTE}" in printed) == is_said

@@ -53,7 +53,7 @@ def check(against: Path, races: tuple[Path, ...], slower: str, as_json: bool) ->
         told = [f"newer races not read: {' '.join(str(error).split())}" for error in unread]
         make_console().print(*map(_line, found.faults), *told, f"checked {winners} against {newer}", sep="\n")
     if found.faults:
-        raise AutotuneError(f"{against}: {count_text(len(found.faults), 'fault')}: {_line(found.faults[0])}")
+        raise AutotuneError(f"{count_text(len(found.faults), 'fault')}, the first is {_line(found.faults[0])}")
     if not found.winners:
         raise AutotuneError(f"{against}: no winners there; expected a folder of tables")
 

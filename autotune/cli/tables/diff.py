@@ -21,17 +21,25 @@ def diff(paths: tuple[Path, Path], as_json: bool) -> None:
     """Compare the winners of two folders of tables: which were added, removed, moved or measured again.
 
     How much a winner that moved gains is said where one race measured both configs; times of different races are not
-    compared. The exit code is 0, whether or not they differ, and 1 where a file could not be read.
+    compared. The exit code is 0, differences or none, and 1 where a file could not be read: winners that stand on the
+    other side alone are then left out, since that file may have them.
     """
     require_there(paths)
-    refused: list[TableError] = []
-    old, new = (list(read_files([path], refused.append)) for path in paths)
-    found = differences(old, new)
+    unread: tuple[list[TableError], list[TableError]] = ([], [])
+    old, new = (list(read_files([path], errors.append)) for path, errors in zip(paths, unread, strict=True))
+    every, refused = differences(old, new), [*unread[0], *unread[1]]
+    doubtful = {change for change, errors in zip(("added", "removed"), unread, strict=True) if errors}
+    found = [each for each in every if each.change not in doubtful]
     if as_json:
-        print_json({"differences": list(map(_data, found)), "refused": list(map(str, refused))})
+        left_out = len(every) - len(found)
+        print_json({"differences": list(map(_data, found)), "left_out": left_out, "refused": list(map(str, refused))})
     else:
         console = make_console()
-        console.print(*map(difference_line, found), *refused_lines(refused), summary_line(found), sep="\n")
+        lines = [*map(difference_line, found), *refused_lines(refused)]
+        if left_out := len(every) - len(found):
+            winners = count_text(left_out, "winner")
+            lines.append(f"left out: {winners} {' or '.join(doubtful)}, unless a file that could not be read has them")
+        console.print(*lines, summary_line(found), sep="\n")
     if refused:
         raise TableError(f"{count_text(len(refused), 'file')} could not be read, the first is {refused[0]}")
 

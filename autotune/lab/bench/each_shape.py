@@ -93,7 +93,7 @@ def compare_all(
     """
     benched = Benched()
     try:
-        with contextlib.nullcontext() if cpu else contextlib.closing(_open_gpu()) as executor:
+        with contextlib.nullcontext() if cpu else contextlib.closing(_open_gpu(problems)) as executor:
             for (operation, shape), names in zip(problems, chosen, strict=True):
                 try:
                     found = _compare(executor, operation, shape, names, seconds=seconds, among=among)
@@ -118,10 +118,12 @@ def compare_all(
     return benched
 
 
-def _open_gpu() -> Executor:
+def _open_gpu(problems: Sequence[Problem]) -> Executor:
     try:
         return open_gpu(Settings())
     except MissingDependencyError as error:
+        if not any(_able(*each) for each in problems):
+            raise
         raise MissingDependencyError(f"{error}; --cpu compares the baselines on the processor") from error
 
 

@@ -206,6 +206,11 @@ def test_without_a_gpu_the_processor_is_offered(run: Run) -> None:
     assert "--cpu compares the baselines on the processor" in ran.err
 
 
+def test_without_a_gpu_the_processor_is_not_offered_where_nothing_runs_on_it(run: Run) -> None:
+    ran = run("bench", "--operation", "paged_prefill")
+    assert (ran.code, "no GPU is visible" in ran.err, "--cpu" in ran.err) == (1, True, False)
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [

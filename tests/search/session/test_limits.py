@@ -67,7 +67,7 @@ def test_without_limits_the_whole_space_is_tried(store: Store, clocked: FakeExec
 
 @pytest.mark.parametrize("started", [0.0, -9.0])
 def test_a_budget_too_short_to_measure_stores_no_winner(store: Store, clocked: FakeExecutor, started: float) -> None:
-    with pytest.raises(SearchError, match="cannot hold a search: 1 s are kept for its race; give it at least"):
+    with pytest.raises(SearchError, match="cannot hold a search: 2 s are kept for its race; give it at least"):
         run(clocked, store, trials=None, seconds=1.0, started=started)
     assert clocked.race_seconds == []
     assert rows(store, Stage.RACE) == []
