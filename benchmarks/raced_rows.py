@@ -3,8 +3,9 @@
 ``benchmarks.carry_over`` gives a row today's hash where the binary is the same. A change that alters binaries, such as
 a bound on what is read, may still leave all times as they were: ``benchmarks.revision_race --races RACES`` says so by
 racing winners that ship, both sources by the same config. Rows of one implementation on one device, winners, sweeps and
-grids, get today's hash where its races are at least ``LEAST`` or all of its winners and their geometric mean is within
-``MEAN`` of 1. Those of a shape and config whose own race ended beyond ``FAR`` do not, and are to be recorded again;
+grids, get today's hash where its races are at least ``LEAST`` or all of its winners, their geometric mean is within
+``MEAN`` of 1, and the farther end of its 95 % interval within ``MEAN_END``. Those of a shape and config whose own race
+ended beyond ``FAR`` do not, and are to be recorded again;
 exits with 1 where there are some.
 """
 
@@ -15,6 +16,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any, Final
 
 from autotune.device import Device
@@ -25,6 +27,8 @@ from benchmarks.carry_over import ROOT, holds_winners, shipped_tables, write_tab
 
 LEAST: Final = 16
 MEAN: Final = 0.01
+MEAN_END: Final = 0.02
+DEVIATIONS: Final = 1.96  # standard deviations that hold 95 % of a normal distribution
 FAR: Final = 0.05  # races of some microseconds scatter by nearly as much
 
 
@@ -47,7 +51,14 @@ class RacedSource:
     @property
     def mean(self) -> float:
         """The geometric mean."""
-        return math.exp(sum(map(math.log, self.ratios.values())) / len(self.ratios))
+        return math.exp(fmean(map(math.log, self.ratios.values())))
+
+    @property
+    def mean_end(self) -> float:
+        """The end of the mean's 95 % interval that is farther from 1; the mean itself of one race."""
+        logs = list(map(math.log, self.ratios.values()))
+        half = DEVIATIONS * stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else 0.0
+        return math.exp(fmean(logs) + math.copysign(half, fmean(logs)))
 
     def why_not(self, winners: int, source_hash: str) -> str:
         """Return why rows cannot be carried over, of an implementation with so many winners and this hash; "" else."""
@@ -57,6 +68,8 @@ class RacedSource:
             return f"{len(self.ratios)} races of {winners} winners; wanted are {min(LEAST, winners)}"
         if abs(math.log(self.mean)) > math.log1p(MEAN):
             return f"today's source takes {self.mean:.4f} of the time, beyond {MEAN:.0%}"
+        if abs(math.log(self.mean_end)) > math.log1p(MEAN_END):
+            return f"today's source takes {self.mean:.4f} of the time, and may take {self.mean_end:.4f}; race more"
         return ""
 
     def is_carried(self, row: Trial) -> bool:
@@ -99,7 +112,7 @@ def carry(implementation: Implementation[Any], raced: RacedSource, results: Path
     found = carried(rows, raced)
     write_tables(tables, found, results)
     changed = sum(row.source_hash != was.source_hash for row, was in zip(found, rows, strict=True))
-    races = f"{raced.mean:.4f} of the time in {len(raced.ratios)} races"
+    races = f"{raced.mean:.4f} of the time in {len(raced.ratios)} races ({raced.mean_end:.4f} at the interval's end)"
     print(f"{title}: {changed} rows are of today's source, which takes {races}", flush=True)
     stale = [row for row in found if (row.source_hash, device_text(row.device)) == (raced.before, raced.device)]
     for shape in dict.fromkeys(str(row.shape) for row in stale):

@@ -116,26 +116,22 @@ def source_hashes(tree: Path) -> dict[str, str]:
     return dict(json.loads(done.stdout))
 
 
-def kept(raced: Sequence[Raced], before: Mapping[str, str], now: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the races with what ``benchmarks.raced_rows`` asks for: the device, and the hashes of both sources."""
-    races = []
-    for each in raced:
-        key = f"{each.winner.operation} {each.winner.implementation}"
-        races.append(
-            {
-                "operation": each.winner.operation,
-                "implementation": each.winner.implementation,
-                "device": device_text(platforms.current_device()),
-                "before": before[key],
-                "now": now[key],
-                "shape": str(each.winner.shape),
-                "config": str(each.winner.config),
-                "us": each.now.median_us,
-                "us_before": each.before.median_us,
-                "ratio": each.ratio,
-            }
-        )
-    return races
+def kept(raced: Raced, before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, Any]:
+    """Return a race with what ``benchmarks.raced_rows`` asks for: the device, and the hashes of both sources."""
+    winner = raced.winner
+    key = f"{winner.operation} {winner.implementation}"
+    return {
+        "operation": winner.operation,
+        "implementation": winner.implementation,
+        "device": device_text(platforms.current_device()),
+        "before": before[key],
+        "now": now[key],
+        "shape": str(winner.shape),
+        "config": str(winner.config),
+        "us": raced.now.median_us,
+        "us_before": raced.before.median_us,
+        "ratio": raced.ratio,
+    }
 
 
 def named(winner: Trial) -> str:
@@ -158,18 +154,19 @@ def main() -> None:
             tree.mkdir()
             extract(given.before, tree)
         install_before(tree.resolve(), Path(folder))
-        raced = []
+        hashes = (source_hashes(tree.resolve()), source_hashes(ROOT)) if given.races else None
+        raced, races = [], []
         for winner in choose_winners(given.shapes, given.operation or names):
             found = race_winner(winner, given.seconds)
             raced.append(found)
             times = f"{found.now.median_us:.1f} us, before {found.before.median_us:.1f} us"
             print(f"{found.ratio:.4f}  {named(winner)}: {times}", flush=True)
+            if hashes is not None:  # after each race: what ends in between loses none
+                races.append(kept(found, *hashes))
+                given.races.write_text(json.dumps(races, indent=1), encoding="utf-8")
         mean = math.exp(sum(math.log(each.ratio) for each in raced) / len(raced))
         worst = max(raced, key=lambda each: abs(math.log(each.ratio)))
         print(json.dumps({"geometric_mean": mean, "worst": worst.ratio, "shape": named(worst.winner)}))
-        if given.races is not None:
-            races = kept(raced, source_hashes(tree.resolve()), source_hashes(ROOT))
-            given.races.write_text(json.dumps(races, indent=1), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -78,10 +78,11 @@ def test_a_row_whose_own_race_was_far_off_is_to_be_recorded_again(
     [
         ([each | {"ratio": 1.011} for each in EVEN], "takes 1.0110 of the time, beyond 1%"),
         ([each | {"ratio": 0.985} for each in EVEN], "takes 0.9850 of the time, beyond 1%"),
+        ([each | {"ratio": ratio} for each, ratio in zip(EVEN, [1.1, 0.91] * LEAST, strict=False)], "; race more"),
         (EVEN[:-1], f"{LEAST - 1} races of {len(ROWS)} winners; wanted are {LEAST}"),
         ([each | {"now": OTHER} for each in EVEN], f"its races were of the source {OTHER[:12]}"),
     ],
-    ids=["slower", "faster", "few", "of another source"],
+    ids=["slower", "faster", "scattered", "few", "of another source"],
 )
 def test_races_that_say_too_little_carry_nothing_over(
     races: list[dict[str, Any]], reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -25,11 +25,13 @@ def timing(median_us: float) -> Timing:
 def test_what_is_kept_of_a_race_carries_rows_over() -> None:
     winner = sample.trial()
     [raced] = read_races(
-        kept(
-            [Raced(winner, timing(101.0), timing(100.0))],
-            {"flash_attention triton": winner.source_hash},
-            {"flash_attention triton": "b" * 64},
-        )
+        [
+            kept(
+                Raced(winner, timing(101.0), timing(100.0)),
+                {"flash_attention triton": winner.source_hash},
+                {"flash_attention triton": "b" * 64},
+            )
+        ]
     )
     assert (raced.operation, raced.implementation, raced.now) == ("flash_attention", "triton", "b" * 64)
     assert raced.device == device_text(NVIDIA_H200)

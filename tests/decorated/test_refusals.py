@@ -1,11 +1,13 @@
 """The decorator, a shape and a call refuse bad values by the argument's name, its value and what is allowed."""
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 import triton
+import triton.language as tl
 
 from autotune.decorated import DecoratedKernel, tuned
 from autotune.device import NVIDIA_H200
@@ -14,6 +16,12 @@ from tests.outside.broken_kernel import broken
 from tests.outside.decorated_kernels import scale, step, total, transpose
 
 CONFIGS = [triton.Config({"BLOCK": 64, "ADDED": 0})]
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def evenly(x_ptr, size, BLOCK: tl.constexpr, EVEN: tl.constexpr):  # type: ignore[no-untyped-def]
+    offsets = tl.arange(0, BLOCK)
+    tl.store(x_ptr + offsets, offsets, mask=None if EVEN else offsets < size)
 
 
 def decorate(**given: Any) -> DecoratedKernel:
@@ -73,6 +81,14 @@ def test_the_decorator(given: dict[str, Any], message: str) -> None:
 def test_options_of_any_vendor_are_no_mistake_nor_what_a_reference_takes_by_default() -> None:
     configs = [triton.Config({"BLOCK": 64, "ADDED": 0, "waves_per_eu": 2})]
     decorate(configs=configs, reference=lambda x_ptr, eps=1e-6, **others: x_ptr)
+
+
+@pytest.mark.parametrize("is_filled", [True, False])
+def test_what_heuristics_fill_in_no_config_lacks(is_filled: bool) -> None:
+    some = [triton.Config({"BLOCK": 64, "EVEN": True}), triton.Config({"BLOCK": 128})]
+    kernel = triton.heuristics({"EVEN": lambda named: True})(evenly) if is_filled else evenly
+    with nullcontext() if is_filled else pytest.raises(UsageError, match="which lacks 'EVEN'; others have it"):
+        tuned(some, key=["size"])(kernel)
 
 
 def test_what_is_no_kernel() -> None:

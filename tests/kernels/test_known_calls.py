@@ -63,6 +63,7 @@ def tensor(*sizes: int, dtype: torch.dtype = torch.float16) -> torch.Tensor:
 
 OTHERS: dict[str, Callable[[], torch.Tensor]] = {
     "sizes": lambda: tensor(4, 16),
+    "fewer rows": lambda: tensor(3, 8),  # as of a cache with fewer pages, which bounds what may be read
     "strides": lambda: tensor(8, 4).mT,
     "dtype": lambda: tensor(dtype=torch.bfloat16),
     "device": lambda: tensor().to("meta"),
