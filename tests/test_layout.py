@@ -30,7 +30,7 @@ FLOORS: Final = (
     ("models",),
     ("search_spaces",),
     ("kernels",),
-    ("references registry workload tuning_command",),
+    ("references unbound registry workload tuning_command",),
     ("table",),
     ("correctness timing roofline allocations",),
     ("executor",),

@@ -10,8 +10,8 @@ from autotune.console.options import NOT_WRITTEN
 from autotune.console.shapes import form_options
 from autotune.device import NVIDIA_H200, Device
 from autotune.dispatch import find_named
-from autotune.dispatch.devices import known_or_here
-from autotune.errors import UnknownNameError, UsageError
+from autotune.dispatch.devices import without_rows
+from autotune.errors import UsageError
 from autotune.registry import get_implementation, get_operation, implementations_of, operation_names
 from autotune.table import (
     Outsider,
@@ -88,8 +88,7 @@ def find_device(name: str, rows: Iterable[Trial], tables: Path | None) -> Device
     if found is None:
         known = ", ".join(sorted({device.name for device in devices})) or "none"
         hint = platforms.did_you_mean(name, devices)
-        problem = "is unknown" if known_or_here(name) is None else "has no rows"
-        raise UnknownNameError(f"device={name!r} {problem}; devices with rows: {known}{hint}")
+        raise without_rows(name, f"{known}{hint}")
     return found
 
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from autotune import platforms
 from autotune.device import Device
-from autotune.errors import MissingDependencyError
+from autotune.errors import MissingDependencyError, UnknownNameError
 
 TORCH_DEVICES: Final = ("cpu", "cuda", "hip", "hpu", "mps", "xpu")  # torch's words for devices, which name no GPU
 
@@ -27,6 +27,13 @@ def device_here() -> Device | None:
 def known_or_here(name: str) -> Device | None:
     """Return the device that a name means without any table: the GPU here, or a known one; else None."""
     return find_named(name, filter(None, [device_here()])) or platforms.known_device(name)
+
+
+def without_rows(name: str, known: str) -> UnknownNameError:
+    """Make the error for a device of which there is no row; ``known`` are those of which there are."""
+    if known_or_here(name) is None:
+        return UnknownNameError(f"device={name!r} is unknown; devices with rows: {known}")
+    return UnknownNameError(f"device={name!r} has no rows; devices with rows: {known}")
 
 
 def stranger(name: str) -> Device:

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from autotune import dispatch, platforms, references, tuning
+from autotune.cli.app import main
 from autotune.decorated import DecoratedKernel, kernel
 from autotune.errors import MissingDependencyError, UsageError
 from autotune.executor import Race
@@ -225,6 +226,19 @@ def test_shapes_find_their_operation() -> None:
 def test_without_a_gpu_a_search_says_that_nothing_is_recorded() -> None:
     with pytest.raises(MissingDependencyError, match="no sweep of an NVIDIA H200 is recorded to replay"):
         tune(scale.shape_class(size=4096))
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Run a command; return its exit and what it printed."""
+
+    def command(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["autotune", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return int(ended.value.code or 0), *capsys.readouterr()
+
+    return command
 
 
 def test_the_command_line_takes_a_kernel(run: Callable[..., tuple[int, str, str]]) -> None:

@@ -14,7 +14,7 @@ from autotune.console.kernel_option import operation_options
 from autotune.console.options import NOT_WRITTEN, PATH, device_option, output_option
 from autotune.console.output import make_console, say
 from autotune.console.shapes import form_options
-from autotune.dispatch.devices import known_or_here
+from autotune.dispatch.devices import without_rows
 from autotune.errors import AutotuneError, TableError, UnknownNameError, UsageError
 from autotune.registry import get_operation, operation_names
 from autotune.table import (
@@ -85,8 +85,7 @@ def report(
     trials = [trial for trial in trials if trial.operation in names]
     devices = sorted({trial.device.name for trial in trials})
     if trials and device is not None and device not in devices:
-        problem = "is unknown" if known_or_here(device) is None else "has no rows"
-        raise UnknownNameError(f"device={device!r} {problem}; devices with rows: {', '.join(devices)}")
+        raise without_rows(device, ", ".join(devices))
     outsiders = [row for row in outsiders if operation in (None, row.operation)]
     if not trials and outsiders:
         why = f"{count_text(len(outsiders), 'row')} kept and never served, such as of {outsiders[0].operation}"
