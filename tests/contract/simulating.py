@@ -17,8 +17,9 @@ from autotune.implementation import Kernel
 from autotune.registry import load_definition
 from autotune.trial import Status
 from tests.contract.planting import Gate, Mutant, load_copy, package_of
-from tests.kernels import gluon_simulator
-from tests.kernels.gluon_simulator import Descriptor, HangError, Pointer, simulate
+from tests.kernels import simulated_memory
+from tests.kernels.gluon_simulator import simulate
+from tests.kernels.simulated_memory import Descriptor, HangError, Pointer
 from tests.kernels.strided_descriptor import StridedDescriptor
 
 PROGRAMS: Final = 2  # so that each computes several tiles, and slots are used again
@@ -86,7 +87,7 @@ def judge_simulated(operation: str, implementation: str, gate: Gate, mutant: Mut
     schedules = SCHEDULES if mutant is not None and mutant.races else 1
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings(action="ignore", category=RuntimeWarning):
         if mutant is not None:
-            patch.setattr(gluon_simulator, "SECONDS", HANG_SECONDS)
+            patch.setattr(simulated_memory, "SECONDS", HANG_SECONDS)
         simulated_launches(launch, patch)
         verdicts = (_judge_once(operation, kernel, gate) for _ in range(schedules))
         return next((each for each in verdicts if each.status != Status.OK), Verdict(Status.OK))

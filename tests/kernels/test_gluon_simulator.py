@@ -19,8 +19,9 @@ from autotune.kernels.gluon import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
-from tests.kernels import gluon_simulator
-from tests.kernels.gluon_simulator import Descriptor, HangError, Program, simulate
+from tests.kernels import simulated_memory
+from tests.kernels.gluon_simulator import Program, simulate
+from tests.kernels.simulated_memory import Descriptor, HangError
 from tests.kernels.strided_descriptor import StridedDescriptor
 
 SLOTS = gl.constexpr(2)
@@ -111,14 +112,14 @@ def test_a_slot_that_is_handed_back_too_early_gives_wrong_numbers(monkeypatch: p
 
 
 def test_a_product_that_may_still_run_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gluon_simulator, "SECONDS", 0.2)  # the producer waits on
+    monkeypatch.setattr(simulated_memory, "SECONDS", 0.2)  # the producer waits on
     with pytest.raises(AssertionError, match="may still run"):
         run(left=1)
 
 
 @pytest.mark.parametrize("hang", [lambda: run(first=1), lambda: simulate(_meeting, 1, 3, 2)], ids=["phase", "barrier"])
 def test_a_hang_ends(hang: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gluon_simulator, "SECONDS", 0.2)
+    monkeypatch.setattr(simulated_memory, "SECONDS", 0.2)
     with pytest.raises(HangError):
         hang()
 

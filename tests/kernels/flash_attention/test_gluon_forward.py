@@ -20,7 +20,8 @@ from autotune.search_spaces.flash_attention.gluon_hopper import IMPLEMENTATION
 from autotune.search_spaces.flash_attention.warp_groups import part_widths
 from autotune.shape import AttentionShape
 from tests.contract.compiling import compile_sample
-from tests.kernels.gluon_simulator import Descriptor, Pointer, simulate
+from tests.kernels.gluon_simulator import simulate
+from tests.kernels.simulated_memory import Descriptor, Pointer
 
 SPACE: Final = IMPLEMENTATION.space
 HEADS, KV_HEADS, WIDTH = 2, 1, 32
