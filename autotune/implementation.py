@@ -48,7 +48,7 @@ class Implementation(Generic[ShapeT]):
         name: unique within its operation, such as ``"triton"``.
         operation: the name of what it computes.
         space: its parameters, their validity and the default.
-        kernel: a ``"module:attribute"`` reference to its ``Kernel``, or to a class of it that takes no arguments;
+        kernel: its ``Kernel``, or a ``"module:attribute"`` reference to it or to a class of it that takes no arguments;
             loading it imports torch and triton.
         sources: the files that the launch reaches, and ``entry`` the names of what it starts from. Without both, that
             is all in the file of ``kernel`` and in those of its package that this imports: a change of any counts.
@@ -69,7 +69,7 @@ class Implementation(Generic[ShapeT]):
     name: str
     operation: str
     space: Space[ShapeT]
-    kernel: str
+    kernel: "str | Kernel"
     sources: tuple[Path, ...] = ()
     entry: tuple[str, ...] = ()
     counts_decorators: bool = True
@@ -99,12 +99,17 @@ class Implementation(Generic[ShapeT]):
         return f"{self.operation}/{self.name}"
 
     @property
+    def module(self) -> str:
+        """The name of the module that its kernel is in."""
+        return self.kernel.partition(":")[0] if isinstance(self.kernel, str) else type(self.kernel).__module__
+
+    @property
     def source_hash(self) -> str:
         """SHA-256 of the source that the launch can reach; docstrings, comments and layout do not count."""
         if self.library is not None:
             return library_hash(self.library, installed_version(self.library))
         if not self.sources:
-            return module_hash(self.kernel.partition(":")[0], counts_decorators=self.counts_decorators)
+            return module_hash(self.module, counts_decorators=self.counts_decorators)
         return source_hash(self.sources, self.entry, counts_decorators=self.counts_decorators)
 
     def source_hash_under(self, toolchain: Toolchain) -> str:

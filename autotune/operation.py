@@ -58,7 +58,7 @@ class Operation(Generic[ShapeT]):
         name: as tables, the registry and ``--operation`` call it.
         shape_class: the class of its shapes.
         cost: FLOPs and bytes of a shape.
-        definition: a ``"module:attribute"`` reference to its ``Definition``, or to a class of it that takes no
+        definition: its ``Definition``, or a ``"module:attribute"`` reference to it or to a class of it that takes no
             arguments; loading it imports torch.
         baselines: a reference to a sequence of ``Baseline``, the usual ones first; empty where there are none.
         unsupported: returns the reason why no implementation takes a shape, or None. Of several operations with one
@@ -79,7 +79,7 @@ class Operation(Generic[ShapeT]):
     name: str
     shape_class: type[ShapeT]
     cost: Callable[[ShapeT], Cost]
-    definition: str
+    definition: "str | Definition"
     baselines: str = ""
     unsupported: Callable[[ShapeT], str | None] = _supports_all
     unsearchable: Callable[[ShapeT], str | None] = _supports_all

@@ -3,6 +3,7 @@
 import importlib
 import re
 import sys
+from collections.abc import Collection
 from functools import cache, reduce
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -53,9 +54,9 @@ def _resolve(path: str) -> Any:
         raise UnknownNameError(text) from error
 
 
-def forget(reference: str) -> bool:
-    """Forget what the attributes of a reference were loaded as; return True if some were loaded."""
-    stale = [path for path in list(_loaded) if path.startswith(f"{reference}.")]
+def forget(modules: Collection[str]) -> bool:
+    """Forget what references into these modules were loaded as, which define it again; return True if some were."""
+    stale = [path for path in list(_loaded) if path.partition(":")[0] in modules]
     for path in stale:
         _loaded.pop(path, None)
     return bool(stale)

@@ -1,14 +1,17 @@
-"""Names of operations and implementations: lazy ``"module:attribute"`` references; the only file that names ours."""
+"""Names of operations and implementations: lazy ``"module:attribute"`` references, and kernels under a decorator."""
 
 import sys
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 from autotune.errors import AutotuneError, UnknownNameError, UsageError, require_text
 from autotune.implementation import Implementation, Kernel, forget_sources
 from autotune.operation import Baseline, Definition, Operation, why_no_name
+from autotune.ours import IMPLEMENTATIONS, OPERATIONS
+from autotune.own_kernels import OwnKernel
 from autotune.references import (
     IMPLEMENTATION_ENTRY_POINTS,
     OPERATION_ENTRY_POINTS,
@@ -20,47 +23,15 @@ from autotune.references import (
     module_name,
     require_form,
 )
-from autotune.unbound import Unbound
 
-_operations: dict[str, str] = {
-    "flash_attention": "autotune.search_spaces.flash_attention.operation:OPERATION",
-    "flash_attention_varlen": "autotune.search_spaces.flash_attention_varlen.operation:OPERATION",
-    "paged_decode": "autotune.search_spaces.paged_decode.operation:OPERATION",
-    "paged_prefill": "autotune.search_spaces.paged_prefill.operation:OPERATION",
-}
-_implementations: dict[tuple[str, str], str] = {
-    ("flash_attention", "triton"): "autotune.search_spaces.flash_attention.triton:IMPLEMENTATION",
-    ("flash_attention", "gluon_hopper"): "autotune.search_spaces.flash_attention.gluon_hopper:IMPLEMENTATION",
-    ("flash_attention", "gluon_hopper_fp8"): "autotune.search_spaces.flash_attention.gluon_hopper_fp8:IMPLEMENTATION",
-    ("flash_attention", "triton_split_keys"): "autotune.search_spaces.flash_attention.triton_split_keys:IMPLEMENTATION",
-    ("flash_attention", "triton_masked"): "autotune.search_spaces.flash_attention.triton_masked:IMPLEMENTATION",
-    (
-        "flash_attention",
-        "triton_split_width",
-    ): "autotune.search_spaces.flash_attention.triton_split_width:IMPLEMENTATION",
-    (
-        "flash_attention",
-        "triton_split_values",
-    ): "autotune.search_spaces.flash_attention.triton_split_values:IMPLEMENTATION",
-    ("flash_attention", "flex"): "autotune.search_spaces.flash_attention.flex:IMPLEMENTATION",
-    ("flash_attention_varlen", "triton"): "autotune.search_spaces.flash_attention_varlen.triton:IMPLEMENTATION",
-    (
-        "flash_attention_varlen",
-        "gluon_hopper",
-    ): "autotune.search_spaces.flash_attention_varlen.gluon_hopper:IMPLEMENTATION",
-    ("paged_decode", "triton"): "autotune.search_spaces.paged_decode.triton:IMPLEMENTATION",
-    (
-        "paged_decode",
-        "gluon_hopper_latent",
-    ): "autotune.search_spaces.paged_decode.gluon_hopper_latent:IMPLEMENTATION",
-    ("paged_decode", "triton_latent"): "autotune.search_spaces.paged_decode.triton_latent:IMPLEMENTATION",
-    ("paged_prefill", "triton"): "autotune.search_spaces.paged_prefill.triton:IMPLEMENTATION",
-}
-
+_operations: dict[str, str] = dict(OPERATIONS)
+_implementations: dict[tuple[str, str], str] = dict(IMPLEMENTATIONS)
 _registering: Final[dict[str, str]] = {}  # modules that call ``register``, by operation
-_unbound: Final[dict[str, Unbound]] = {}  # kernels that had no name yet when they were registered, by operation
+_kernels: WeakValueDictionary[str, OwnKernel] = WeakValueDictionary()  # under ``autotune.tuned``, by operation
 
-KERNELS: Final = ".operation"  # ends the reference of an operation that is a kernel's under ``autotune.tuned``
+# Of kernels under ``autotune.tuned``: what ends the references of their operations, and of their implementations, which
+# are called so.
+KERNELS, KERNEL_END, KERNEL = ".operation", ".implementation", "triton"
 # Called with the operation of an implementation that is new, or defined again: what forgets older answers.
 on_registered: Final[list[Callable[[str], None]]] = []
 
@@ -84,7 +55,10 @@ def register(name: str, operation: str) -> None:
     caller = sys._getframe(1)
     if caller.f_code.co_name == "<module>":  # so that its import does it again
         _registering.setdefault(name, module_name(caller.f_globals.get("__name__", "__main__")))
-    if (found := _references().setdefault(name, operation)) != operation:
+    kernel = _kernels.get(name)
+    if kernel is not None and not operation.endswith(KERNELS):
+        raise _taken(name, kernel.reference or f"a kernel of {kernel.modules[0]}")
+    if (found := _operations.setdefault(name, operation)) != operation:
         raise _taken(name, found)
 
 
@@ -104,7 +78,8 @@ def register_implementation(operation: str, name: str, implementation: str) -> N
         >>> autotune.register_implementation("flash_attention", "naive", "my_package.space:IMPLEMENTATION")
     """
     require_form(implementation, f"implementation={name!r} of {operation}")
-    _references()
+    if operation in _kernels and name == KERNEL and not implementation.endswith(KERNEL_END):
+        raise _taken(f"{operation}/{name}", _kernels[operation].reference)
     is_new = (operation, name) not in _implementations
     if (found := _implementations.setdefault((operation, name), implementation)) != implementation:
         taken = f"implementation={name!r} of {operation} is registered already as {found}"
@@ -113,34 +88,34 @@ def register_implementation(operation: str, name: str, implementation: str) -> N
         _tell_registered(operation)
 
 
-def register_kernel(operation: str, kernel: Unbound) -> None:
-    """Add the operation and the implementation of a kernel under ``autotune.tuned``, as soon as it has a name.
+def register_kernel(kernel: OwnKernel) -> None:
+    """Add the operation and the implementation of a kernel under ``autotune.tuned``.
 
-    A kernel that is defined again, as in a notebook, replaces the one that had its operation before.
+    It is served from now on and as long as it lives; other processes find it once a module has bound it to a name. One
+    that is defined again, as in a notebook, replaces the one that had its operation before.
 
     Raises:
         UsageError: the operation's name cannot be that of a folder of tables.
         UnknownNameError: the name is taken by something else.
     """
-    if (reason := why_no_name(operation)) is not None:
+    name, before = kernel.name, _kernels.get(kernel.name)
+    if (reason := why_no_name(name)) is not None:
         raise UsageError(reason)
-    before = _references().get(operation)
-    if before is not None and before.partition(":")[0] not in kernel.modules:
-        raise _taken(operation, before)
-    _unbound[operation] = kernel
-    if before is None or forget(before.removesuffix(KERNELS)):
+    if before is not None and not {*before.modules} & {*kernel.modules}:
+        raise _taken(name, before.reference or f"a kernel of {before.modules[0]}")
+    if (reference := _operations.get(name, KERNELS)) and not reference.endswith(KERNELS):
+        raise _taken(name, reference)
+    if (reference := _implementations.get((name, KERNEL), KERNEL_END)) and not reference.endswith(KERNEL_END):
+        raise _taken(name, f"{name}/{KERNEL}, {reference}")
+    _kernels[name] = kernel
+    if forget(kernel.modules) or before is not None:
         forget_sources()
-        _tell_registered(operation)
+    _tell_registered(name)
 
 
-def _references() -> dict[str, str]:
-    """Return the references of operations, those of kernels too whose modules have bound them to a name since."""
-    for operation, kernel in list(_unbound.items()):
-        if reference := kernel.find_reference():
-            _operations[operation] = f"{reference}{KERNELS}"
-            _implementations[operation, kernel.implementation] = f"{reference}.implementation"
-            _unbound.pop(operation, None)
-    return _operations
+def find_kernel(operation: str) -> OwnKernel | None:
+    """Return the kernel that an operation stands for, None where it is no kernel's."""
+    return _kernels.get(operation)
 
 
 def _taken(operation: str, reference: str) -> UnknownNameError:
@@ -154,7 +129,7 @@ def _tell_registered(operation: str) -> None:
 
 def operation_names() -> list[str]:
     """Return the names of all registered operations, sorted."""
-    return sorted(_all_operations())
+    return sorted({*_all_operations(), *_kernels})
 
 
 def loadable_operations() -> list[Operation[Any]]:
@@ -163,7 +138,7 @@ def loadable_operations() -> list[Operation[Any]]:
     One whose reference cannot be loaded is left out with a warning: a broken package of somebody else's stops nobody.
     """
     found = []
-    for name in _all_operations():
+    for name in dict.fromkeys([*_all_operations(), *_kernels]):
         try:
             found.append(get_operation(name))
         except UnknownNameError as error:
@@ -173,19 +148,25 @@ def loadable_operations() -> list[Operation[Any]]:
 
 def get_operation(name: str) -> Operation[Any]:
     """Return the operation of that name; UnknownNameError, with the registered ones, for another."""
+    if (kernel := _own_kernel(name)) is not None:
+        return kernel.operation
     found = load(reference := operation_reference(name))
-    if not isinstance(found, Operation):
-        raise UnknownNameError(f"operation={name!r}: {reference} is {found!r}; expected an Operation")
+    if not isinstance(found, Operation) or (found.name != name and reference.endswith(KERNELS)):
+        is_what = found.name if isinstance(found, Operation) else found
+        raise UnknownNameError(f"operation={name!r}: {reference} is {is_what!r}; expected an Operation of that name")
     return found
 
 
 def implementation_names(operation: str) -> list[str]:
     """Return the names of an operation's implementations, in the order of registration."""
-    return [name for of, name in _all_implementations() if of == operation]
+    own = [KERNEL] if operation in _kernels else []
+    return list(dict.fromkeys([*own, *(name for of, name in _all_implementations() if of == operation)]))
 
 
 def get_implementation(operation: str, name: str) -> Implementation[Any]:
     """Return an implementation by its operation's name and its own; UnknownNameError, with all names, for another."""
+    if name == KERNEL and (kernel := _own_kernel(operation)) is not None:
+        return kernel.implementation
     reference = implementation_reference(operation, name)
     found = load(reference)
     if not isinstance(found, Implementation) or (found.operation, found.name) != (operation, name):
@@ -223,12 +204,16 @@ def our_implementations(operation: str) -> list[Implementation[Any]]:
 
 def load_definition(operation: str) -> Definition:
     """Return the definition of an operation; imports torch."""
-    return instance(load(get_operation(operation).definition))  # type: ignore[no-any-return]
+    return _loaded(get_operation(operation).definition)  # type: ignore[no-any-return]
 
 
 def load_kernel(operation: str, implementation: str) -> Kernel:
     """Return the kernel of an implementation; imports torch and triton."""
-    return instance(load(get_implementation(operation, implementation).kernel))  # type: ignore[no-any-return]
+    return _loaded(get_implementation(operation, implementation).kernel)  # type: ignore[no-any-return]
+
+
+def _loaded(found: Any) -> Any:
+    return instance(load(found)) if isinstance(found, str) else found
 
 
 def load_baselines(operation: str) -> Sequence[Baseline]:
@@ -238,22 +223,38 @@ def load_baselines(operation: str) -> Sequence[Baseline]:
 
 
 def operation_reference(name: str) -> str:
-    """Return the reference of an operation, for another process to register."""
+    """Return the reference of an operation, for another process to register.
+
+    Raises:
+        UnknownNameError: no operation has that name.
+        UsageError: it is a kernel that no other process can find.
+    """
+    _require_known(name)
+    kernel = _kernels.get(name)
+    return _all_operations()[name] if kernel is None else f"{_require_reference(kernel)}{KERNELS}"
+
+
+def _require_known(name: str) -> None:
     require_text("operation", name, "flash_attention")
-    known = _all_operations()
-    if name not in known:
-        names, others = (
-            ", ".join(sorted(known)),
-            "autotune.register, on the command line --import or --kernel, adds others",
-        )
-        raise UnknownNameError(f"operation={name!r} is unknown; registered: {names}; {others}")
-    return known[name]
+    if name not in (names := operation_names()):
+        others = "autotune.register, on the command line --import or --kernel, adds others"
+        raise UnknownNameError(f"operation={name!r} is unknown; registered: {', '.join(names)}; {others}")
 
 
-def decorated_kernel(operation: str) -> str:
-    """Return the place of the kernel that an operation stands for, ``"module:name"``, or "" for one that is none."""
-    reference = _references().get(operation, "")
-    return reference.removesuffix(KERNELS) if reference.endswith(KERNELS) else ""
+def _require_reference(kernel: OwnKernel) -> str:
+    """Return the place of a kernel, ``"module:name"``."""
+    if not (reference := kernel.reference):
+        expected = "by which other processes find it; bind it to one at the top of a module"
+        raise UsageError(f"operation={kernel.name!r}: no module has a name for its kernel, {expected}")
+    require_form(reference, f"operation={kernel.name!r}")
+    return reference
+
+
+def _own_kernel(operation: str) -> OwnKernel | None:
+    """Return the kernel that an operation stands for, imported where only its place is known; None for none."""
+    if operation not in _kernels and _all_operations().get(operation, "").endswith(KERNELS):
+        load(_all_operations()[operation])
+    return _kernels.get(operation)
 
 
 def registering_module(operation: str) -> str:
@@ -264,8 +265,10 @@ def registering_module(operation: str) -> str:
 
 def implementation_reference(operation: str, name: str) -> str:
     """Return the reference of an implementation, for another process to register."""
-    operation_reference(operation)
+    _require_known(operation)
     require_text("implementation", name, "triton")
+    if name == KERNEL and operation in _kernels:
+        return f"{_require_reference(_kernels[operation])}{KERNEL_END}"
     known = _all_implementations()
     if (operation, name) not in known:
         raise UnknownNameError(
@@ -282,7 +285,7 @@ def list_names(operation: str) -> str:
 
 def stray_implementations() -> list[str]:
     """Return the titles of implementations whose operation is not registered: misspelt, or yet to come."""
-    known = _all_operations()
+    known = {*_all_operations(), *_kernels}
     return [f"{operation}/{name}" for operation, name in _all_implementations() if operation not in known]
 
 
@@ -306,7 +309,7 @@ def _problem_of(load: Callable[[], object]) -> str:
 
 def _all_operations() -> dict[str, str]:
     """Return references by name: registered ones first, then those of installed packages whose names are allowed."""
-    found = dict(_references())
+    found = dict(_operations)
     for name, reference in installed(OPERATION_ENTRY_POINTS):
         if why_no_name(name) is None:
             found.setdefault(name, reference)
@@ -314,7 +317,6 @@ def _all_operations() -> dict[str, str]:
 
 
 def _all_implementations() -> dict[tuple[str, str], str]:
-    _references()
     found = dict(_implementations)
     for name, reference in installed(IMPLEMENTATION_ENTRY_POINTS):
         operation, _, implementation = name.partition(".")

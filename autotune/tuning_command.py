@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Final
 
-from autotune.registry import decorated_kernel, registering_module
+from autotune.registry import find_kernel, registering_module
 from autotune.shape import AttentionShape, PagedShape, Shape
 from autotune.varlen_shape import VarlenShape
 
@@ -73,8 +73,8 @@ def naming_options(operation: str) -> str:
         >>> naming_options("paged_decode")
         '--operation paged_decode'
     """
-    if kernel := decorated_kernel(operation):
-        return f"--kernel {shlex.quote(kernel)}"
+    if (kernel := find_kernel(operation)) is not None and (reference := kernel.reference):
+        return f"--kernel {shlex.quote(reference)}"
     module = registering_module(operation)
     return f"{f'--import {shlex.quote(module)} ' if module else ''}--operation {shlex.quote(operation)}"
 

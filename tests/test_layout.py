@@ -30,7 +30,7 @@ FLOORS: Final = (
     ("models",),
     ("search_spaces",),
     ("kernels",),
-    ("references unbound registry workload tuning_command",),
+    ("references ours own_kernels registry workload tuning_command",),
     ("table",),
     ("correctness timing roofline allocations",),
     ("executor",),

@@ -8,7 +8,7 @@ from autotune.console.command import Decorator, collected, import_from_here, opt
 from autotune.errors import AutotuneError, UsageError, suggestion
 from autotune.operation import Operation
 from autotune.references import load_reference
-from autotune.registry import KERNELS, decorated_kernel
+from autotune.registry import KERNELS, find_kernel
 
 EXPECTED: Final = "expected a kernel under @autotune.tuned(...), such as my_package.kernels:rmsnorm"
 
@@ -41,9 +41,9 @@ def named_operation(operation: str | None, kernel: str | None) -> str | None:
         raise type(error)(f"--kernel={kernel!r} {_why_not(kernel, error.__cause__)}") from error
     if not isinstance(found, Operation):
         raise UsageError(f"--kernel={kernel!r} has no operation{_kernels_text(kernel)}; {EXPECTED}")
-    owner = decorated_kernel(found.name)
-    if owner and load_reference(f"{owner}{KERNELS}") is not found:
-        raise UsageError(f"--kernel={kernel!r}: {found.name} is the operation of {owner}; give one another name=")
+    if (owner := find_kernel(found.name)) is not None and owner.operation is not found:
+        now = owner.reference or "another kernel"
+        raise UsageError(f"--kernel={kernel!r}: {found.name} is the operation of {now} now; give one another name=")
     return found.name
 
 

@@ -5,19 +5,20 @@ import math
 from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from autotune.decorated.call_arguments import tensor_of
 from autotune.decorated.configs import Configs, make_space
+from autotune.decorated.definition import KernelDefinition
 from autotune.decorated.key_shapes import KernelShape
+from autotune.decorated.launch import Launched
 from autotune.decorated.recorded_call import RecordedCall
 from autotune.decorated.signature import Signature
 from autotune.errors import UsageError
 from autotune.implementation import Implementation
 from autotune.operation import Cost, Operation
+from autotune.registry import KERNEL
 from autotune.space import Config
-
-IMPLEMENTATION: Final = "triton"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,35 +31,32 @@ class Contract:
 
 def make_contract(
     name: str,
-    reference: str,
+    definition: KernelDefinition,
+    launched: Launched,
     signature: Signature,
     shape_class: type[KernelShape],
     configs: Configs,
     prune: Callable[[Any], tuple[Config, ...]],
-    unsearchable: Callable[[Any], str | None],
     cost: Callable[[Any], Cost],
     calls: MutableMapping[Any, RecordedCall],
 ) -> Contract:
-    """Make them; ``reference`` is the kernel's own, whose attributes the definition and the launches are.
-
-    What ``calls`` has of a shape is carried to the processes of a search.
-    """
+    """Make them. What ``calls`` has of a shape is carried to the processes of a search."""
     source = signature.source
     operation = Operation(
         name=name,
         shape_class=shape_class,
         cost=cost,
-        definition=f"{reference}.definition",
-        unsearchable=unsearchable,
+        definition=definition,
+        unsearchable=definition.why_unsearchable,
         multiplies_in="tf32" if source.has_dots and not source.is_ieee else "",
         carry=lambda shape: calls[shape].to_text() if shape in calls else "",
         receive=lambda shape, text: calls.__setitem__(shape, RecordedCall.from_text(text)),
     )
     implementation = Implementation(
-        name=IMPLEMENTATION,
+        name=KERNEL,
         operation=name,
         space=make_space(configs, prune),
-        kernel=f"{reference}.launched",
+        kernel=launched,
         sources=_sources(signature.function),
         entry=(signature.function.__qualname__.partition(".")[0],),
         counts_decorators=False,

@@ -13,6 +13,7 @@ from autotune.decorated.kernel import MODES, DecoratedKernel, Mode
 from autotune.decorated.pruned import Pruning
 from autotune.decorated.signature import Signature, read_signature
 from autotune.errors import UsageError, suggestion
+from autotune.references import module_name
 
 # Of Triton's decorator, with the reason why this one has no use for it.
 REFUSED: Final = {
@@ -80,7 +81,8 @@ def tuned(
         check_shapes: returns the shapes that a config is checked on before it is timed, in place of the shape itself
             with its sizes cut, and with odd sizes if the kernel masks what it loads or stores.
         cost: FLOPs of a shape, FLOPs and bytes, or a ``Cost``; each tensor is moved once where no bytes are given.
-        name: of the operation, as tables and ``--operation`` call it; ``module.function`` by default.
+        name: of the operation, as tables and ``--operation`` call it; ``module.function`` by default, of the module
+            that tunes.
         budget: seconds of a search by ``mode="first_call"``.
         others: ``warmup``, ``rep``, ``use_cuda_graph`` and ``cache_results`` of Triton's decorator change nothing here
             and are accepted with a warning that says why; ``do_bench`` is refused.
@@ -119,6 +121,9 @@ def tuned(
         check_configs("parameters" if configs is None else "configs", chosen.given, signature)
         check_given(tuple(key), chosen.triton, chosen.given, signature)
         given = chosen.given | signature.heuristics
+        caller = sys._getframe(1)
+        module = str(caller.f_globals.get("__name__", "__main__"))
+        own = module if caller.f_code.co_name == "<module>" else signature.function.__module__
         check_reference(reference, [each for each in signature.names if each not in given])
         return DecoratedKernel(
             kernel,
@@ -128,8 +133,8 @@ def tuned(
             Pruning(prune_configs_by, signature.names),
             mode=mode,
             budget=float(budget),
-            name=name,
-            module=str(sys._getframe(1).f_globals.get("__name__", "__main__")),
+            name=name or f"{module_name(own)}.{signature.function.__name__}",
+            module=module,
             inputs=inputs,
             grid=grid,
             cost=cost,

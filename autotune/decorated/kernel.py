@@ -2,16 +2,16 @@
 
 import warnings
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property, lru_cache, partial
-from operator import itemgetter
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 from autotune import platforms
 from autotune.decorated.call_arguments import Inputs, Maker, dtypes_of, tensor_of
+from autotune.decorated.call_keys import make_reader
 from autotune.decorated.configs import Configs
-from autotune.decorated.contract import IMPLEMENTATION, Contract, make_contract, make_cost
+from autotune.decorated.contract import Contract, make_contract, make_cost
 from autotune.decorated.definition import KernelDefinition
 from autotune.decorated.first_call import has_row, hold_call, search_once
 from autotune.decorated.grids import evaluate
@@ -26,11 +26,10 @@ from autotune.dispatch.picks import on_reload
 from autotune.errors import UsageError
 from autotune.implementation import Implementation
 from autotune.operation import Operation
-from autotune.references import module_name
-from autotune.registry import decorated_kernel, register_kernel
+from autotune.own_kernels import find_reference
+from autotune.registry import find_kernel, register_kernel
 from autotune.space import Config
 from autotune.trial import Candidate
-from autotune.unbound import Unbound, find_reference
 
 Mode = Literal["table", "first_call"]
 MODES: Final = get_args(Mode)
@@ -66,7 +65,7 @@ class DecoratedKernel:
         *,
         mode: Mode,
         budget: float,
-        name: str | None,
+        name: str,
         module: str,
         inputs: Inputs | None,
         grid: Any,
@@ -93,28 +92,28 @@ class DecoratedKernel:
         given = configs.given | signature.heuristics
         self.maker = Maker(signature, inputs, list(key), given)
         self.launched = Launched(kernel, signature, configs, self.maker, grid, **launching)
-        self.name = name or f"{module_name(self.__module__)}.{self.__name__}"
+        self.name = name
         self.definition = KernelDefinition(self.name, signature, self.maker, self.launched, self.prune, **defining)
         self._plans: dict[Any, Callable[[tuple[Any, ...], Mapping[str, Any]], Any]] = {}
         self._served: dict[Any, Launching] = {}
         self.prune_for = lru_cache(maxsize=1024)(self._prune)
-        self._modules = tuple(dict.fromkeys((self.__module__, module)))
+        self.modules = tuple(dict.fromkeys((self.__module__, module)))
+        self.is_local = "<locals>" in self.base_fn.__qualname__
         self.register()
         _kernels.add(self)
 
     def register(self) -> None:
-        """Register the operation by the name that a module has for the kernel; one inside a function has none.
+        """Register the operation, but for a kernel inside a function: two of those would share its name.
 
         One that had this operation before is replaced, as a cell of a notebook or a module does that runs again.
         """
-        if "<locals>" not in self.base_fn.__qualname__:
-            names = tuple(map(module_name, self._modules))
-            register_kernel(self.name, Unbound(IMPLEMENTATION, names, lambda: self.reference))
+        if not self.is_local:
+            register_kernel(self)
 
     @property
     def reference(self) -> str:
         """The place of the kernel, ``"module:name"``; "" where no module has a name for it."""
-        return find_reference(self, self.base_fn, self._modules)
+        return find_reference(self, self.base_fn, self.modules)
 
     @cached_property
     def shape_class(self) -> type[Any]:
@@ -128,12 +127,12 @@ class DecoratedKernel:
         arguments = partial(self.maker.make, device="meta")
         return make_contract(
             self.name,
-            self.reference,
+            self.definition,
+            self.launched,
             self.signature,
             self.shape_class,
             self._configs,
             self.prune,
-            self.definition.why_unsearchable,
             make_cost(self._cost, arguments),
             self.maker.calls,
         )
@@ -201,7 +200,7 @@ class DecoratedKernel:
         places = [place for place, name in enumerate(named) if name in self._key]
         constants = {*self.signature.constants}
         tensors = [place for place, name in enumerate(named) if place not in places and name not in constants]
-        read = _reader(places, tensors, len(args), list(kwargs))
+        read = make_reader(places, tensors, len(args), list(kwargs))
         self._plans[(len(args), *kwargs) if kwargs else len(args)] = read
         return read
 
@@ -227,17 +226,35 @@ class DecoratedKernel:
         shape = self.shape_of(named)
         if not self.maker.is_declared:
             self.maker.calls[shape] = record(named)
-        if not (reference := self.reference):
+        if not self._has_operation():
             config, tuned, candidate = self.prune(shape)[0], None, None
         else:
-            if (owner := decorated_kernel(self.name)) != reference:
-                raise UsageError(f"{reference}: {self.name} is the operation of {owner} now; give one another name=")
             tuned = self.pick(shape, named, grid)
             candidate = tuned.candidate
             config = candidate.config
         chosen = self._configs.triton_config(config)
         served = known[key] = Launching(chosen.all_kwargs(), chosen.pre_hook, chosen, tuned, candidate)
         return served
+
+    def _has_operation(self) -> bool:
+        """Return True if the tables are asked for this kernel; else warn where that is not to be expected.
+
+        Raises:
+            UsageError: another kernel of a module has its operation, too.
+        """
+        owner, why = find_kernel(self.name), ""
+        if self.is_local:
+            why = "a kernel inside a function is not searched" if self.mode == "first_call" else ""
+        elif owner is None or owner is self:
+            return True
+        elif reference := self.reference:
+            now = owner.reference or "another kernel"
+            raise UsageError(f"{reference}: {self.name} is the operation of {now} now; give one another name=")
+        else:
+            why = "it was defined again since, and the new kernel has its tables"
+        if why:
+            warnings.warn(f"{self.name}: {why}; its first config runs", RuntimeWarning, stacklevel=5)
+        return False
 
     def pick(self, shape: KernelShape, named: Mapping[str, Any], grid: Any) -> TunedKernel:
         """Pick by the tables; tune first where that is asked for and no row is of this shape."""
@@ -270,37 +287,6 @@ def _place_of(values: Any) -> int | None:
         if (tensor := tensor_of(value)) is not None:
             return tensor.device.index if tensor.device.type != "cpu" and tensor.device.type != "meta" else None
     return platforms.current_index() if platforms.has_gpu() else None
-
-
-def _reader(
-    places: Sequence[int], tensors: Sequence[int], count: int, names: Sequence[str]
-) -> Callable[[tuple[Any, ...], Mapping[str, Any]], Any]:
-    """Return what reads values and dtypes, of arguments by position if all are, in the least time."""
-    current_index = platforms.current_index
-    if not names and places:
-        values = itemgetter(*places)
-        if len(tensors) > 1:
-            take = itemgetter(*tensors)
-            return lambda args, kwargs: (
-                values(args),
-                current_index(),
-                *[getattr(each, "dtype", None) for each in take(args)],
-            )
-        return lambda args, kwargs: (
-            values(args),
-            current_index(),
-            *[getattr(args[each], "dtype", None) for each in tensors],
-        )
-
-    def read(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        given = [*args, *kwargs.values()]
-        return (
-            current_index(),
-            *[given[place] for place in places],
-            *[getattr(given[place], "dtype", None) for place in tensors],
-        )
-
-    return read
 
 
 def _forget() -> None:

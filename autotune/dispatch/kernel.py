@@ -253,7 +253,7 @@ class TunedKernel:
         call = self._calls[id(alternative)] = _bind(self.operation, self.shape, alternative)
         if not implementation.compiles_ahead:
             return noting_first_call(implementation.title, call)
-        watch_compiles(implementation.kernel.partition(":")[0])
+        watch_compiles(implementation.module)
         return call
 
     def _decline(

@@ -10,7 +10,6 @@ from autotune.executor import Executor
 from autotune.executor.select import ExecutorInfo
 from autotune.implementation import Implementation
 from autotune.operation import Operation, RelativeDefinition
-from autotune.registry import decorated_kernel, load_definition
 from autotune.search.pace import Pace, find_pace
 from autotune.search.proposals import most_in_flight
 from autotune.search.recorder import Recorder
@@ -115,9 +114,7 @@ def make_plan(
 
 
 def _reference_note(operation: Operation[Any]) -> str:
-    if not decorated_kernel(operation.name):  # whose definition alone is loaded already: others import torch
-        return ""
-    definition = load_definition(operation.name)
+    definition = operation.definition  # a reference is not loaded for it: that imports torch
     return definition.note if isinstance(definition, RelativeDefinition) else ""
 
 

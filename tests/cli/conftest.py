@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -95,6 +96,7 @@ def machine(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
     sample.serve_from(monkeypatch, here.home, here.results)
     sample.hide_gpu(monkeypatch)
     monkeypatch.setattr(health, "why_no_import", lambda name: None)  # which takes seconds to find
+    monkeypatch.setattr(registry, "_kernels", WeakValueDictionary())
     for registered in ("_operations", "_implementations"):  # none that other tests registered in this process
         ours = {name: path for name, path in getattr(registry, registered).items() if path.startswith("autotune.")}
         monkeypatch.setattr(registry, registered, ours)

@@ -1,21 +1,27 @@
 """A kernel is found by the name that a module has bound it to, whatever the name of its function."""
 
 import importlib
+import json
+import os
+import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Final
 
 import pytest
 import torch
 
-from autotune import dispatch, references, registry
+from autotune import dispatch, registry
 from autotune.console.kernel_option import named_operation
+from autotune.decorated import DecoratedKernel
 from autotune.device import NVIDIA_H200
 from autotune.errors import UnknownNameError, UsageError
 from autotune.executor.messages import refer_to_problem
 
+ROOT: Final = Path(__file__).parents[2]
 LIBRARY: Final = """
 import triton
 import triton.language as tl
@@ -39,12 +45,18 @@ DECORATE: Final = HEADER.partition("def tuned")[0] + (
 )
 
 
+def launch(kernel: DecoratedKernel, size: int = 4) -> object:
+    """Launch without a GPU, and return the block of the config that was taken."""
+    kernel.fn = SimpleNamespace(run=lambda *_, **__: None)
+    kernel[(1,)](torch.empty(size), size)
+    return kernel.best_config.kwargs["BLOCK"]
+
+
 @pytest.fixture
 def make_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
     """Import a module of that source beside the library whose kernel it tunes."""
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    monkeypatch.setattr(registry, "_unbound", {})
     (tmp_path / "a_library.py").write_text(LIBRARY)
     for name in ("a_library", "a_user"):
         monkeypatch.delitem(sys.modules, name, raising=False)
@@ -72,7 +84,7 @@ def test_a_kernel_of_a_library_is_found_where_it_was_tuned(
     reference: str,
 ) -> None:
     made = make_module(f"{DECORATE}\n{line}\n")
-    assert registry.decorated_kernel("filled") == reference
+    assert registry.operation_reference("filled") == f"{reference}.operation"
     found = getattr(made, reference.partition(":")[2])
     operation = registry.get_operation("filled")
     assert operation is (found.fn if line.startswith("even") else found).operation
@@ -82,34 +94,92 @@ def test_a_kernel_of_a_library_is_found_where_it_was_tuned(
 
 
 def test_another_process_finds_it_by_the_message_of_a_search(
-    make_module: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
+    make_module: Callable[[str], ModuleType], tmp_path: Path
 ) -> None:
     shape = make_module(f"{DECORATE}\nother_name = decorate(_fill)\n").other_name.shape_class(size=64)
-    message = refer_to_problem(registry.get_operation("filled"), shape)
-    for names in (registry._operations, registry._implementations):
-        for key in [each for each in names if "filled" in each]:
-            del names[key]  # type: ignore[arg-type]
-    monkeypatch.setattr(references, "_loaded", {})
-    del sys.modules["a_user"]
-    operation, again = message.resolve()
-    assert operation is sys.modules["a_user"].other_name.operation
-    assert again.as_dict() == shape.as_dict()
+    message = json.dumps(asdict(refer_to_problem(registry.get_operation("filled"), shape)))
+    program = (
+        "import json, sys; from autotune.executor.messages import ProblemReference; from autotune import registry; "
+        "operation, shape = ProblemReference(**json.loads(sys.argv[1])).resolve(); import a_user; "
+        "assert operation is a_user.other_name.operation is registry.get_operation('filled'); "
+        "assert registry.load_kernel('filled', 'triton') is a_user.other_name.launched; print(shape)"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)]), "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run([sys.executable, "-c", program, message], env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "size=64, float16\n"), done.stderr
 
 
 def test_two_kernels_of_one_function_need_names(make_module: Callable[[str], ModuleType]) -> None:
     made = make_module(f"{HEADER}\nfirst = tuned(64, name='shared')\nsecond = tuned(128, name='shared')\n")
-    assert registry.decorated_kernel("shared") == "a_user:second"
+    assert registry.operation_reference("shared") == "a_user:second.operation"
     with pytest.raises(UsageError, match="a_user:first: shared is the operation of a_user:second now; give one"):
-        made.first[(1,)](torch.empty(64), 64)
-    with pytest.raises(UsageError, match="--kernel='a_user:first': shared is the operation of a_user:second; give one"):
+        launch(made.first)
+    with pytest.raises(UsageError, match="--kernel='a_user:first': shared is the operation of a_user:second now; give"):
         named_operation(None, "a_user:first")
 
 
-def test_one_that_only_a_container_holds_is_no_operation(make_module: Callable[[str], ModuleType]) -> None:
-    made = make_module(f"{HEADER}\nKERNELS = {{64: tuned(64, name='held')}}\n")
-    assert made.KERNELS[64].reference == ""
-    with pytest.raises(UnknownNameError, match="'held' is unknown"):
-        registry.get_operation("held")
+def test_one_that_only_a_container_holds_is_served_here_and_found_by_no_other_process(
+    make_module: Callable[[str], ModuleType],
+) -> None:
+    kernel = make_module(f"{HEADER}\nKERNELS = {{64: tuned(64, name='held')}}\n").KERNELS[64]
+    assert kernel.reference == ""
+    shape = kernel.shape_class(size=64)
+    assert dispatch.get_kernel(shape, device=NVIDIA_H200.name).config["BLOCK"] == 64
+    with pytest.raises(UsageError, match="operation='held': no module has a name for its kernel, by which other proc"):
+        refer_to_problem(kernel.operation, shape)
+
+
+def test_a_name_that_is_bound_again_is_another_kernels(make_module: Callable[[str], ModuleType]) -> None:
+    loop = "for b in (64, 128):\n    kernel = tuned(b, name=f'fill_{b}')\n    globals()[f'fill_{b}'] = kernel\n"
+    made = make_module(f"{HEADER}\n{loop}del kernel\n_ = fill_128\n")
+    for block in (64, 128):
+        kernel = getattr(made, f"fill_{block}")
+        assert launch(kernel) == block
+        assert registry.get_operation(f"fill_{block}") is kernel.operation
+        assert registry.operation_reference(f"fill_{block}") == f"a_user:fill_{block}.operation"
+
+
+def test_a_cell_that_runs_again_with_another_name_is_another_operation(
+    make_module: Callable[[str], ModuleType], tmp_path: Path
+) -> None:
+    made = make_module(f"{HEADER}\nfast = tuned(64, name='one')\n")
+    assert launch(made.fast) == 64
+    (tmp_path / "a_user.py").write_text(f"{HEADER}\nfast = tuned(128, name='two')\n")
+    importlib.reload(made)
+    assert launch(made.fast) == 128
+    assert named_operation(None, "a_user:fast") == "two"
+
+
+def test_a_kernel_that_was_defined_again_says_that_its_tables_are_the_new_ones(
+    make_module: Callable[[str], ModuleType],
+) -> None:
+    made = make_module(f"{HEADER}\nfast = tuned(64, name='one')\n")
+    before = made.fast
+    importlib.reload(made)
+    with pytest.warns(RuntimeWarning, match="one: it was defined again since, and the new kernel has its tables; its"):
+        assert launch(before) == 64
+
+
+def test_an_alias_and_a_wrapper_of_ones_own_change_nothing(make_module: Callable[[str], ModuleType]) -> None:
+    wrapper = "class Counted:\n    def __init__(self, fn): self.fn = fn\ncounted = Counted(tuned(64, name='counted'))\n"
+    odd = "class Odd:\n    __module__ = property(lambda self: 1)\n    __dict__ = 3\nodd = Odd()\n"
+    made = make_module(f"{HEADER}\nactive = None\nfast = tuned(64, name='fast')\n{odd}{wrapper}active = fast\n")
+    for size in (4, 8):
+        assert launch(made.fast, size) == 64
+    assert registry.operation_reference("counted") == "a_user:counted.operation"
+    assert named_operation(None, "a_user:counted") == "counted"
+
+
+def test_an_operation_that_is_no_kernels_is_not_replaced(make_module: Callable[[str], ModuleType]) -> None:
+    registry.register("plain", "a_user:OPERATION")
+    registry.register_implementation("halved", "triton", "a_user:IMPLEMENTATION")
+    for name, taken in (("plain", "a_user:OPERATION"), ("halved", "halved/triton, a_user:IMPLEMENTATION")):
+        with pytest.raises(UnknownNameError, match=f"operation='{name}' is registered already as {taken}; choose"):
+            make_module(f"{HEADER}\nmine = tuned(64, name='{name}')\n")
+    kernel = make_module(f"{HEADER}\nmine = tuned(64, name='mine')\n").mine
+    with pytest.raises(UnknownNameError, match="operation='mine' is registered already as a_user:mine; choose"):
+        registry.register("mine", "elsewhere:OPERATION")
+    del kernel
 
 
 def test_the_name_of_an_operation_of_another_module_is_taken(make_module: Callable[[str], ModuleType]) -> None:

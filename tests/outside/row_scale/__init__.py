@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 import pytest
 
@@ -23,6 +24,7 @@ def isolate(monkeypatch: pytest.MonkeyPatch) -> None:
         ours = {name: path for name, path in getattr(registry, registered).items() if path.startswith("autotune.")}
         monkeypatch.setattr(registry, registered, ours)
     monkeypatch.setattr(registry, "_registering", {})
+    monkeypatch.setattr(registry, "_kernels", WeakValueDictionary())
 
 
 def register(monkeypatch: pytest.MonkeyPatch) -> None:
