@@ -24,8 +24,13 @@ _loaded: Final[dict[str, Any]] = {}  # by reference
 
 def require_form(reference: str, what: str) -> None:
     """Raise UsageError unless a text has the form of a reference; ``what`` names it in the message."""
-    if not isinstance(reference, str) or not re.fullmatch(FORM, reference):
+    if not is_reference(reference):
         raise UsageError(f"{what}: {reference!r} is no reference; expected {EXPECTED}")
+
+
+def is_reference(reference: object) -> bool:
+    """Return True for a text of the form of a reference, ``"module:attribute"``."""
+    return isinstance(reference, str) and re.fullmatch(FORM, reference) is not None
 
 
 def load_reference(reference: str) -> Any:

@@ -5,8 +5,7 @@ a bound on what is read, may still leave all times as they were: ``benchmarks.re
 racing winners that ship, both sources by the same config. Rows of one implementation on one device, winners, sweeps and
 grids, get today's hash where its races are at least ``LEAST`` or all of its winners, their geometric mean is within
 ``MEAN`` of 1, and the farther end of its 95 % interval within ``MEAN_END``. Those of a shape and config whose own race
-ended beyond ``FAR`` do not, and are to be recorded again;
-exits with 1 where there are some.
+ended beyond ``FAR`` do not, and are to be recorded again. Exits with 1 where there are some.
 """
 
 import argparse
@@ -16,7 +15,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean, geometric_mean, stdev
 from typing import Any, Final
 
 from autotune.device import Device
@@ -28,7 +27,8 @@ from benchmarks.carry_over import ROOT, holds_winners, shipped_tables, write_tab
 LEAST: Final = 16
 MEAN: Final = 0.01
 MEAN_END: Final = 0.02
-DEVIATIONS: Final = 1.96  # standard deviations that hold 95 % of a normal distribution
+# Student's t of two sides with 95 % between, by degrees of freedom; of more than these as of the next fewer.
+STUDENT: Final = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 7: 2.365, 10: 2.228, 15: 2.131, 30: 2.042}
 FAR: Final = 0.05  # races of some microseconds scatter by nearly as much
 
 
@@ -55,9 +55,10 @@ class RacedSource:
 
     @property
     def mean_end(self) -> float:
-        """The end of the mean's 95 % interval that is farther from 1; the mean itself of one race."""
+        """The end of the mean's 95 % interval that is farther from 1; one race has none but its own ratio."""
         logs = list(map(math.log, self.ratios.values()))
-        half = DEVIATIONS * stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else 0.0
+        free = max((each for each in STUDENT if each < len(logs)), default=0)
+        half = STUDENT[free] * stdev(logs) / math.sqrt(len(logs)) if free else 0.0
         return math.exp(fmean(logs) + math.copysign(half, fmean(logs)))
 
     def why_not(self, winners: int, source_hash: str) -> str:
@@ -69,7 +70,8 @@ class RacedSource:
         if abs(math.log(self.mean)) > math.log1p(MEAN):
             return f"today's source takes {self.mean:.4f} of the time, beyond {MEAN:.0%}"
         if abs(math.log(self.mean_end)) > math.log1p(MEAN_END):
-            return f"today's source takes {self.mean:.4f} of the time, and may take {self.mean_end:.4f}; race more"
+            repair = "race more" if len(self.ratios) < winners else "all were raced"
+            return f"today's source takes {self.mean:.4f} of the time, and may take {self.mean_end:.4f}: {repair}"
         return ""
 
     def is_carried(self, row: Trial) -> bool:
@@ -81,12 +83,14 @@ class RacedSource:
 
 
 def read_races(races: Iterable[Mapping[str, Any]]) -> list[RacedSource]:
-    """Group races, as ``benchmarks.revision_race`` keeps them, by implementation, device and sources."""
-    found: dict[tuple[str, str, str, str, str], dict[tuple[str, str], float]] = {}
+    """Group races, as ``benchmarks.revision_race`` keeps them, by implementation, device and sources; of one candidate
+    that was raced several times, the geometric mean counts."""
+    found: dict[tuple[str, str, str, str, str], dict[tuple[str, str], list[float]]] = {}
     for race in races:
         key = (race["operation"], race["implementation"], race["device"], race["before"], race["now"])
-        found.setdefault(key, {})[race["shape"], race["config"]] = race["ratio"]
-    return [RacedSource(*key, ratios=ratios) for key, ratios in found.items()]
+        found.setdefault(key, {}).setdefault((race["shape"], race["config"]), []).append(race["ratio"])
+    means = ((key, {each: geometric_mean(every) for each, every in ratios.items()}) for key, ratios in found.items())
+    return [RacedSource(*key, ratios=ratios) for key, ratios in means]
 
 
 def carried(rows: Iterable[Trial], raced: RacedSource) -> list[Trial]:

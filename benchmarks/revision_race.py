@@ -26,6 +26,7 @@ from typing import Any, Final
 from autotune import platforms
 from autotune.registry import get_operation, implementations_of, load_definition, load_kernel, operation_names
 from autotune.table import shipped_winners
+from autotune.table.files import write_bytes
 from autotune.timing import Stopwatch, race
 from autotune.trial import Policy, Timing, Trial
 from benchmarks.carry_over import ROOT, extract
@@ -154,6 +155,8 @@ def main() -> None:
             tree.mkdir()
             extract(given.before, tree)
         install_before(tree.resolve(), Path(folder))
+        if given.races is not None:
+            write_bytes(given.races, b"[]")  # a place that cannot be written is known before an hour of races
         hashes = (source_hashes(tree.resolve()), source_hashes(ROOT)) if given.races else None
         raced, races = [], []
         for winner in choose_winners(given.shapes, given.operation or names):
@@ -163,7 +166,7 @@ def main() -> None:
             print(f"{found.ratio:.4f}  {named(winner)}: {times}", flush=True)
             if hashes is not None:  # after each race: what ends in between loses none
                 races.append(kept(found, *hashes))
-                given.races.write_text(json.dumps(races, indent=1), encoding="utf-8")
+                write_bytes(given.races, json.dumps(races, indent=1).encode())
         mean = math.exp(sum(math.log(each.ratio) for each in raced) / len(raced))
         worst = max(raced, key=lambda each: abs(math.log(each.ratio)))
         print(json.dumps({"geometric_mean": mean, "worst": worst.ratio, "shape": named(worst.winner)}))

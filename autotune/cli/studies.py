@@ -20,7 +20,7 @@ from autotune.executor.head_start import HeadStart
 from autotune.executor.select import ExecutorInfo, Settings, describe_executor
 from autotune.executor.settings import GpuNames
 from autotune.search import Limits, Sampler
-from autotune.search.budget import check_budget
+from autotune.search.budget import check_start
 from autotune.search.plan import SearchPlan, make_plan
 from autotune.search.session import why_skipped
 from autotune.table import Store, home, warn_damaged
@@ -67,23 +67,28 @@ def preview(request: SearchRequest) -> None:
         if answer.missing is not None:
             console.print(f"not recorded: a search of this needs the GPU; planned as on an {here.device.name}")
             where = ExecutorInfo("gpu", here.device, here.toolchain, here.policy)
-        for each in answer.implementations:
-            if (reason := why_skipped(operation, each, shape, where)) is not None:
-                progress.on_skipped(each.name, reason)
-                problem = {"operation": operation.name, "implementation": each.name, "shape": shape.as_dict()}
-                data.append({**problem, "skipped": reason})
-                continue
-            plan = make_plan(
+        reasons = {each: why_skipped(operation, each, shape, where) for each in answer.implementations}
+        plans = {
+            each: make_plan(
                 *(operation, each, shape, where, store),
                 limits=limits,
                 sampler=request.sampler,
                 jobs=jobs,
                 default=default_config(each, shape, where.device) if where.name == "gpu" else None,
             )
-            if not plan.known:
-                check_budget(limits, None, elapsed=0.0)
-            console.print(*plan_lines(plan), sep="\n", end="\n\n")
-            data.append(plan_data(plan))
+            for each, reason in reasons.items()
+            if reason is None
+        }
+        if not any(each.known for each in plans.values()):  # as a search does, which has spent some on starting up
+            check_start(operation, shape, where, limits, elapsed=0.0, defaults=len(plans))
+        for each, reason in reasons.items():
+            if reason is not None:
+                progress.on_skipped(each.name, reason)
+                problem = {"operation": operation.name, "implementation": each.name, "shape": shape.as_dict()}
+                data.append({**problem, "skipped": reason})
+            else:
+                console.print(*plan_lines(plans[each]), sep="\n", end="\n\n")
+                data.append(plan_data(plans[each]))
     if request.as_json:
         print(json.dumps(data, indent=2))
 

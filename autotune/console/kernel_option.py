@@ -1,13 +1,14 @@
 """``--kernel``: an operation by the kernel of the user's that it stands for, beside ``--operation``."""
 
 import sys
+from functools import reduce
 from pathlib import Path
 from typing import Final
 
 from autotune.console.command import Decorator, collected, import_from_here, option
 from autotune.errors import AutotuneError, UsageError, suggestion
 from autotune.operation import Operation
-from autotune.references import load_reference
+from autotune.references import is_reference, load_reference
 from autotune.registry import KERNELS, find_kernel
 
 EXPECTED: Final = "expected a kernel under @autotune.tuned(...), such as my_package.kernels:rmsnorm"
@@ -51,14 +52,15 @@ def _why_not(kernel: str, cause: BaseException | None) -> str:
     """Return why a reference could not be loaded; without a cause it is none."""
     module, _, name = kernel.partition(":")
     if module.endswith(".py") and (cause is None or isinstance(cause, ModuleNotFoundError)):
-        dotted = ".".join(Path(module).with_suffix("").parts)
-        return f"names a file; expected its module, --kernel {dotted}:{name}"
+        reference = f"{'.'.join(Path(module).with_suffix('').parts)}:{name.strip(':')}"
+        found = reference if is_reference(reference) else "MODULE:NAME of one that can be imported from here"
+        return f"names a file; expected its module, --kernel {found}"
     if cause is None:
         return f"is no reference; {EXPECTED}"
     if isinstance(cause, AutotuneError):  # which says itself what it expected
         return f"cannot be imported: {cause}{_kernels_text(kernel)}"
     if isinstance(cause, AttributeError) and module in sys.modules:
-        known = hasattr(sys.modules[module], name.partition(".")[0])
+        known = reduce(lambda owner, each: getattr(owner, each, None), name.split("."), sys.modules[module]) is not None
         what = f"is no kernel under tuned{_kernels_text(kernel)}" if known else f"is not there{_kernels_text(kernel)}"
         return f"{what}; {EXPECTED}"
     return f"cannot be imported: {cause}{_kernels_text(kernel)}; {EXPECTED}"

@@ -6,6 +6,8 @@ from typing import Any, Final
 
 from autotune.device import Device
 from autotune.errors import SearchError
+from autotune.executor import Executor
+from autotune.executor.select import ExecutorInfo
 from autotune.operation import Operation
 from autotune.roofline import least_us, product_dtype
 from autotune.search.pace import ASSUMED_COMPILE_SECONDS
@@ -69,3 +71,22 @@ def check_budget(limits: Limits, least: LeastSearch | None, elapsed: float) -> s
             f"takes {takes}; give it at least {enough} s"
         )
     return f"{left:.1f} s are left of {limits.seconds:g} s, and to check and race what is served takes {takes}"
+
+
+def check_start(
+    operation: Operation[Any],
+    shape: Shape,
+    executor: Executor | ExecutorInfo,
+    limits: Limits,
+    *,
+    elapsed: float,
+    defaults: int,
+) -> str:
+    """Return what ``check_budget`` says of a search of which nothing is known, before anything is measured.
+
+    Raises:
+        SearchError: as there.
+    """
+    is_measured = executor.name != "replay"
+    least = least_search(operation, shape, executor.device, defaults=defaults) if is_measured else None
+    return check_budget(limits, least, elapsed)

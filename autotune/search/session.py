@@ -15,7 +15,7 @@ from autotune.executor.select import ExecutorInfo
 from autotune.implementation import Implementation
 from autotune.operation import Operation
 from autotune.registry import our_implementations
-from autotune.search.budget import check_budget, least_search
+from autotune.search.budget import check_start
 from autotune.search.finalists import FINALISTS, SWEEP_FINALISTS, choose_finalists, last_race, race_finalists
 from autotune.search.observer import Observer
 from autotune.search.proposals import make_proposals, most_in_flight
@@ -89,8 +89,10 @@ def search(
     beside = [each.candidate(config) for each in recorders for config in each.heuristics]
     races = [each.resume(measured_fully=sampler == "exhaustive") for each in recorders]
     known = [trial for each in recorders for trial in each.screened.values()]
-    if not known and (short := _check_budget(recorders[0], limits, time.monotonic() - started, len(always))):
-        observer.on_short_budget(short)
+    if not known:
+        elapsed = time.monotonic() - started
+        if short := check_start(operation, shape, executor, limits, elapsed=elapsed, defaults=len(always)):
+            observer.on_short_budget(short)
     room = min(executor.capacity, most_in_flight(sampler))
     ahead = _submit_ahead(recorders, always, limits, room)
     studies = [
@@ -235,14 +237,6 @@ def _open_study(
     valid = list(space.configs(shape, device))  # once: a large space takes a second
     proposals = make_proposals(sampler, space, shape, device, seed=recorder.seed, first=first, past=past, valid=valid)
     return ImplementationStudy(recorder, proposals, races, valid=len(valid))
-
-
-def _check_budget(recorder: Recorder, limits: Limits, elapsed: float, entrants: int) -> str:
-    """Return what is to be known of the budget before anything is measured, as ``check_budget`` does."""
-    operation, shape, executor = recorder.operation, recorder.shape, recorder.executor
-    if executor.name == "replay":
-        return check_budget(limits, None, elapsed)
-    return check_budget(limits, least_search(operation, shape, executor.device, defaults=entrants), elapsed)
 
 
 def _require_measured(

@@ -79,10 +79,8 @@ def _flex_text(trials: Sequence[Trial]) -> str:
     if (options_of := own.export_options) is None:
         every = (each for name in operation_names() for each in implementations_of(name))
         takers = [each for each in every if each.export_options is not None]
-        titles, names = (
-            " or ".join(names) for names in ([each.title for each in takers], [each.name for each in takers])
-        )
-        expected = f"expected implementation {names}"
+        titles = " or ".join(each.title for each in takers)
+        expected = f"expected implementation {' or '.join(each.name for each in takers)}"
         raise UsageError(f"form='flex' is for {titles}, whose kernel takes them; got {own.title}; {expected}")
     winners = [
         {

@@ -78,7 +78,7 @@ def test_a_row_whose_own_race_was_far_off_is_to_be_recorded_again(
     [
         ([each | {"ratio": 1.011} for each in EVEN], "takes 1.0110 of the time, beyond 1%"),
         ([each | {"ratio": 0.985} for each in EVEN], "takes 0.9850 of the time, beyond 1%"),
-        ([each | {"ratio": ratio} for each, ratio in zip(EVEN, [1.1, 0.91] * LEAST, strict=False)], "; race more"),
+        ([each | {"ratio": ratio} for each, ratio in zip(EVEN, [1.1, 0.91] * LEAST, strict=False)], ": race more"),
         (EVEN[:-1], f"{LEAST - 1} races of {len(ROWS)} winners; wanted are {LEAST}"),
         ([each | {"now": OTHER} for each in EVEN], f"its races were of the source {OTHER[:12]}"),
     ],
@@ -89,6 +89,17 @@ def test_races_that_say_too_little_carry_nothing_over(
 ) -> None:
     assert run(races, tmp_path) == (1, [OLD] * len(ROWS))
     assert reason in capsys.readouterr().out
+
+
+def test_three_races_that_scatter_are_told_apart_from_three_that_agree() -> None:
+    few = ROWS[:3]
+    scattered = [race(each, ratio) for each, ratio in zip(few, (1.02, 1.0, 0.98), strict=True)]
+    [wide], [narrow] = read_races(scattered), read_races([race(each, 1.001) for each in few])
+    assert wide.mean_end == pytest.approx(0.9514, abs=2e-4)  # exp(-4.303 * 0.02 / sqrt(3)), around a mean of 0.9999
+    assert "all were raced" in wide.why_not(3, TRITON.source_hash)
+    assert narrow.why_not(3, TRITON.source_hash) == ""
+    [again] = read_races([*scattered, race(few[0], 0.98), race(few[2], 1.02)])
+    assert again.mean == pytest.approx(1.0, abs=1e-3)
 
 
 def test_all_winners_raced_are_enough(tmp_path: Path) -> None:

@@ -53,7 +53,9 @@ def check(against: Path, races: tuple[Path, ...], slower: str, as_json: bool) ->
         told = [f"newer races not read: {' '.join(str(error).split())}" for error in unread]
         make_console().print(*map(_line, found.faults), *told, f"checked {winners} against {newer}", sep="\n")
     if found.faults:
-        raise AutotuneError(f"{count_text(len(found.faults), 'fault')}, the first is {_line(found.faults[0])}")
+        first = found.faults[0]
+        where = "" if first.winner is None else f"{against}: "  # a reason without a winner names its file
+        raise AutotuneError(f"{where}{count_text(len(found.faults), 'fault')}, the first is {_line(first)}")
     if not found.winners:
         raise AutotuneError(f"{against}: no winners there; expected a folder of tables")
 

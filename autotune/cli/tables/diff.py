@@ -1,5 +1,6 @@
 """``autotune tables diff``: which winners moved between two tables, and by how much."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,26 +29,28 @@ def diff(paths: tuple[Path, Path], as_json: bool) -> None:
     unread: tuple[list[TableError], list[TableError]] = ([], [])
     old, new = (list(read_files([path], errors.append)) for path, errors in zip(paths, unread, strict=True))
     every, refused = differences(old, new), [*unread[0], *unread[1]]
-    doubtful = {change for change, errors in zip(("added", "removed"), unread, strict=True) if errors}
+    doubtful = [change for change, errors in zip(("added", "removed"), unread, strict=True) if errors]
     found = [each for each in every if each.change not in doubtful]
+    left_out = [each for each in every if each.change in doubtful]
     if as_json:
-        left_out = len(every) - len(found)
-        print_json({"differences": list(map(_data, found)), "left_out": left_out, "refused": list(map(str, refused))})
+        data = {"differences": list(map(_data, found)), "left_out": len(left_out)}
+        print_json({**data, "refused": list(map(str, refused))})
     else:
-        console = make_console()
         lines = [*map(difference_line, found), *refused_lines(refused)]
-        if left_out := len(every) - len(found):
-            winners = count_text(left_out, "winner")
-            lines.append(f"left out: {winners} {' or '.join(doubtful)}, unless a file that could not be read has them")
-        console.print(*lines, summary_line(found), sep="\n")
+        make_console().print(*lines, summary_line(found, left_out), sep="\n")
     if refused:
         raise TableError(f"{count_text(len(refused), 'file')} could not be read, the first is {refused[0]}")
 
 
-def summary_line(found: list[Difference]) -> str:
-    """Count the differences by their kinds."""
-    if not found:
-        return "the winners are the same"
+def summary_line(found: Sequence[Difference], left_out: Sequence[Difference] = ()) -> str:
+    """Count the differences by their kinds; ``left_out`` are those that a file which was not read may undo."""
+    counted = _count(found) or ("nothing else differs" if left_out else "the winners are the same")
+    if not left_out:
+        return counted
+    return f"{counted}; left out, as the files that could not be read may have them: {_count(left_out)}"
+
+
+def _count(found: Sequence[Difference]) -> str:
     changes = [each.change for each in found]
     return ", ".join(f"{changes.count(change)} {change}" for change in dict.fromkeys(changes))
 
