@@ -252,6 +252,7 @@ def _require_reference(kernel: OwnKernel) -> str:
 
 def _own_kernel(operation: str) -> OwnKernel | None:
     """Return the kernel that an operation stands for, imported where only its place is known; None for none."""
+    require_text("operation", operation, "flash_attention")
     if operation not in _kernels and _all_operations().get(operation, "").endswith(KERNELS):
         load(_all_operations()[operation])
     return _kernels.get(operation)

@@ -81,13 +81,11 @@ def test_more_pages_than_any_memory_holds(pages: int) -> None:
         autotune.PagedKVCache(pages=pages, page_size=1024, kv_heads=1024, head_dim=256, device="cpu")
 
 
-@pytest.mark.parametrize("size", [2**62, -5])
-def test_sizes_of_a_users_kernel_that_no_tensor_has(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_size_of_a_users_kernel_that_no_tensor_has(monkeypatch: pytest.MonkeyPatch) -> None:
     row_scale.isolate(monkeypatch)
     from tests.outside.decorated_kernels import scale
 
     scale.register()
-    with pytest.raises(
-        UsageError, match=rf"size={size}, float16: sizes=\({size},\) are not allowed; expected 0 or more"
-    ):
+    size = 2**62
+    with pytest.raises(UsageError, match=rf"size={size}, float16: sizes=\({size},\) are not allowed; expected 0 or m"):
         scale.operation.cost(scale.shape_class(size=size))

@@ -3,7 +3,7 @@
 import sys
 from functools import reduce
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from autotune.console.command import Decorator, collected, import_from_here, option
 from autotune.errors import AutotuneError, UsageError, suggestion
@@ -60,7 +60,8 @@ def _why_not(kernel: str, cause: BaseException | None) -> str:
     if isinstance(cause, AutotuneError):  # which says itself what it expected
         return f"cannot be imported: {cause}{_kernels_text(kernel)}"
     if isinstance(cause, AttributeError) and module in sys.modules:
-        known = reduce(lambda owner, each: getattr(owner, each, None), name.split("."), sys.modules[module]) is not None
+        there: Any = sys.modules[module]
+        known = reduce(lambda owner, each: getattr(owner, each, None), name.split("."), there) is not None
         what = f"is no kernel under tuned{_kernels_text(kernel)}" if known else f"is not there{_kernels_text(kernel)}"
         return f"{what}; {EXPECTED}"
     return f"cannot be imported: {cause}{_kernels_text(kernel)}; {EXPECTED}"

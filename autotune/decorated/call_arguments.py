@@ -58,16 +58,24 @@ class Maker:
     """Makes the arguments of a kernel for a shape.
 
     Args:
+        name: of the kernel, in errors.
         inputs: sizes of each tensor (a tuple of integers and names of the key, with a dtype at its end where that is
             not the shape's ``dtype``) and values of other parameters, by name; or a function of the shape that returns
             all arguments by name, tensors included, on torch's default device.
-        key: the names of the key.
+        key: the names of the key, with their types.
         given: parameters that configs and heuristics give.
 
     Without ``inputs`` arguments are like those of the last launch of a shape, in ``calls``.
     """
 
-    def __init__(self, signature: Signature, inputs: Inputs | None, key: Sequence[str], given: frozenset[str]) -> None:
+    def __init__(
+        self, name: str, signature: Signature, inputs: Inputs | None, key: Mapping[str, type], given: frozenset[str]
+    ) -> None:
+        if inputs is not None and not isinstance(inputs, Mapping) and not callable(inputs):
+            raise UsageError(
+                f"inputs={inputs!r} is not allowed; expected a dict by argument, or a function of the shape"
+            )
+        self._name = name
         self._signature = signature
         self._inputs = inputs
         self._key = key
@@ -93,16 +101,22 @@ class Maker:
             if name not in self._wanted:
                 expected = f"{suggestion(name, self._wanted)}; expected {', '.join(self._wanted)}"
                 raise UsageError(f"inputs has {name!r}, which is no argument here{expected}")
-            unknown = [
-                each
-                for each in (said if isinstance(said, tuple) else ())
-                if isinstance(each, str) and each not in self._key and each not in inputs and not _is_dtype(each)
-            ]
-            if unknown:
-                raise UsageError(
-                    f"inputs[{name!r}]={said!r} has {unknown[0]!r}; expected integers and names of the key, "
-                    f"{', '.join(self._key) or 'which is empty'}"
-                )
+            for each in said if _is_tensor(said, inputs) else ():
+                self._check_size(f"inputs[{name!r}]={said!r} has {each!r}", each, inputs)
+        if not any(_is_tensor(said, inputs) for said in inputs.values()):
+            example = f"{{{self._wanted[0]!r}: ({self._example()},), ...}}"
+            raise UsageError(f"inputs={dict(inputs)!r} says the sizes of no tensor; expected such as {example}")
+
+    def _check_size(self, where: str, said: Any, inputs: Mapping[str, Any]) -> None:
+        names = ", ".join(name for name, kind in self._key.items() if kind is int) or "of which none is an integer"
+        expected = f"expected integers from 1 and integers of the key, {names}"
+        if type(said) is int and said < 1:
+            raise UsageError(f"{where}; {expected}")
+        if isinstance(said, str):
+            if self._key.get(said) is str:
+                raise UsageError(f"{where}, a text of the key; {expected}")
+            if said not in self._key and said not in inputs and not _is_dtype(said):
+                raise UsageError(f"{where}; {expected}")
 
     def follow(self, shape: Any) -> str:
         """Return the dtypes of all tensors of a shape that gives one."""
@@ -127,7 +141,7 @@ class Maker:
     def _like_launched(self, shape: KernelShape, device: str, seed: int, data: str) -> dict[str, Any]:
         if (call := self.calls.get(shape)) is None:
             raise UsageError(
-                f"{self._signature.function.__name__}: inputs= is not given, so no arguments can be made for {shape}; "
+                f"{self._name}: inputs= is not given, so no arguments can be made for {shape}; "
                 f"give it, such as inputs={{{self._wanted[0]!r}: ({self._example()},), ...}}; a launch with "
                 'mode="first_call" searches without'
             )
@@ -144,17 +158,20 @@ class Maker:
         try:
             with torch.device(device), torch.random.fork_rng(devices=[], enabled=device != "cuda"):
                 torch.manual_seed(seed)
-                made = dict(self._inputs(shape))
+                made = self._inputs(shape)
         except Exception as error:
             if device != "meta" and isinstance(error, RuntimeError):  # such as for want of memory
                 raise
-            raise UsageError(f"inputs({shape}) raised {one_line(error)}") from error
+            raise UsageError(f"{self._name}: inputs({shape}) raised {one_line(error)}") from error
+        if not isinstance(made, Mapping):
+            given = f"inputs({shape}) returned {type(made).__name__}"
+            raise UsageError(f"{self._name}: {given}; expected a dict of {', '.join(self._wanted)}")
         missing = [name for name in self._wanted if name not in made and name not in self._signature.defaults]
         strange = [name for name in made if name not in self._wanted]
         if missing or strange:
             problem = f"lacks {', '.join(missing)}" if missing else f"has {', '.join(strange)}"
-            raise UsageError(f"inputs({shape}) {problem}; expected a dict of {', '.join(self._wanted)}")
-        return made
+            raise UsageError(f"{self._name}: inputs({shape}) {problem}; expected a dict of {', '.join(self._wanted)}")
+        return dict(made)
 
     def _declared(
         self, inputs: Mapping[str, Any], shape: KernelShape, device: str, seed: int, data: str
@@ -177,7 +194,8 @@ class Maker:
             elif name in strides:
                 made[name] = strides[name]
             elif name not in self._signature.defaults:
-                raise UsageError(f"inputs= says nothing of {name!r}, which is neither in the key nor has a default")
+                unsaid = f"{name!r}, which is neither in the key nor has a default"
+                raise UsageError(f"{self._name}: inputs= says nothing of {unsaid}")
         return {name: made[name] for name in self._wanted if name in made}
 
     def _value(self, said: Any, shape: KernelShape, made: Mapping[str, Any]) -> Any:

@@ -89,7 +89,12 @@ def _options(config: Any) -> dict[str, Any]:
         raise UsageError(f"configs has {config!r}; expected triton.Config objects")
     if getattr(config, "ir_override", None) is not None:
         raise UsageError(f"configs has ir_override={config.ir_override!r}, which no table can hold; leave it out")
-    return {**values, **{name: getattr(config, name, None) for name in OPTIONS}}
+    options = {name: getattr(config, name, None) for name in OPTIONS}
+    for name in ("num_warps", "num_ctas"):
+        given = options[name]
+        if given is not None and not (type(given) is int and given >= 1 and given.bit_count() == 1):
+            raise UsageError(f"configs has {name}={given!r}; expected a power of two")
+    return {**values, **options}
 
 
 def _encode(values: Mapping[str, Any], name: str, *, is_whole: bool) -> int | str:

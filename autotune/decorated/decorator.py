@@ -13,6 +13,7 @@ from autotune.decorated.kernel import MODES, DecoratedKernel, Mode
 from autotune.decorated.pruned import Pruning
 from autotune.decorated.signature import Signature, read_signature
 from autotune.errors import UsageError, suggestion
+from autotune.operation import why_no_name
 from autotune.references import module_name
 
 # Of Triton's decorator, with the reason why this one has no use for it.
@@ -106,6 +107,8 @@ def tuned(
         raise UsageError(f"mode={mode!r} is not allowed; expected {' or '.join(map(repr, MODES))}")
     if not isinstance(budget, int | float) or budget <= 0:
         raise UsageError(f"budget={budget!r} is not allowed; expected seconds, more than 0")
+    if name is not None and (reason := why_no_name(name)) is not None:
+        raise UsageError(reason.replace("operation=", "name=", 1))
     if callable(configs):
         raise UsageError("tuned is called with its arguments: @autotune.tuned(configs=[...], key=[...])")
     _check_functions(reference=reference, pre_hook=pre_hook, post_hook=post_hook, check_shapes=check_shapes, cost=cost)
@@ -113,11 +116,10 @@ def tuned(
 
     def decorate(kernel: Any) -> DecoratedKernel:
         signature = read_signature(kernel)
+        named = {"key": key, "reset_to_zero": reset_to_zero, "restore_value": restore_value, "outputs": outputs}
+        for argument, names in named.items():
+            _check_names(argument, names or (), signature)
         zero, restored = tuple(reset_to_zero or ()), tuple(restore_value or ())
-        for argument, names in (
-            *(("key", key), ("reset_to_zero", zero), ("restore_value", restored), ("outputs", outputs or ())),
-        ):
-            _check_names(argument, names, signature)
         check_configs("parameters" if configs is None else "configs", chosen.given, signature)
         check_given(tuple(key), chosen.triton, chosen.given, signature)
         given = chosen.given | signature.heuristics

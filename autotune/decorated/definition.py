@@ -82,8 +82,15 @@ class KernelDefinition:
                 expected = f"expected 1 or more, as it is a size of {tensor}"
                 return f"{self._name}: {name}={size} is not allowed in a search; {expected}"
         try:
-            self._find_outputs(self._maker.make(shape, device="meta"))
-            self._launched.require_grid(shape)
+            values = self._maker.make(shape, device="meta")
+            for name in (*self._zero, *self._restored):
+                if tensor_of(values.get(name)) is None:
+                    return f"{self._name}: reset_to_zero and restore_value are of tensors, which {name} is not"
+            for name in self._find_outputs(values):
+                if (made := tensor_of(values[name])) is not None and not made.numel():
+                    return f"{self._name}: {name} has sizes {tuple(made.shape)}; expected some elements to write"
+            self._launched.check_grid(shape, values)
+            self.check_shapes(shape)
         except AutotuneError as error:
             return str(error)
         return None
@@ -104,7 +111,11 @@ class KernelDefinition:
         Where arguments are those of a launch, no other shape's can be made: it is checked itself.
         """
         if self._given_shapes is not None:
-            return tuple(self._given_shapes(shape))
+            found = tuple(self._given_shapes(shape))
+            if strange := [each for each in found if type(each) is not type(shape)]:
+                expected = f"expected shapes, such as [{shape!r}]"
+                raise UsageError(f"{self._name}: check_shapes({shape}) returned {strange[0]!r}; {expected}")
+            return found
         if not self._maker.is_declared:
             return (shape,)
         sizes = {name: getattr(shape, name) for name in shape.SIZES}

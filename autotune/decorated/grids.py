@@ -1,10 +1,13 @@
 """The grid of a launch for every config: numbers, which other processes take where functions cannot go."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from autotune.decorated.configs import Configs
 from autotune.decorated.recorded_call import Grid
+from autotune.errors import UsageError, one_line
+
+DIMENSIONS: Final = 3
 
 
 def evaluate(grid: Any, kernel: Any, named: Mapping[str, Any], configs: Configs) -> tuple[Grid | None, ...]:
@@ -13,18 +16,37 @@ def evaluate(grid: Any, kernel: Any, named: Mapping[str, Any], configs: Configs)
     As at a launch, a function is given arguments, the config's parameters, and what heuristics below the decorator make
     of both.
     """
-    heuristics = _heuristics(kernel)
 
     def of(config: Any) -> Grid | None:
-        meta = {**named, **config.all_kwargs()}
         try:
-            for name, function in heuristics.items():
-                meta[name] = function(dict(meta))
-            return tuple(int(each) for each in (grid(meta) if callable(grid) else grid))
+            return tuple(int(each) for each in _evaluate(grid, kernel, named, config))
         except Exception:  # of the user's functions: no launch of this config either
             return None
 
     return tuple(of(configs.triton_config(config)) for config in configs.listed)
+
+
+def require_grid(name: str, grid: Any, kernel: Any, named: Mapping[str, Any], configs: Configs) -> None:
+    """Validate the grid of the first config, for these arguments.
+
+    Raises:
+        UsageError: it raised, or it is no one to three integers from 1.
+    """
+    first = configs.triton_config(configs.listed[0])
+    try:
+        found = _evaluate(grid, kernel, named, first)
+    except Exception as error:  # of the user's function
+        raise UsageError(f"{name}: grid= raised {one_line(error)} for {first}") from error
+    is_grid = isinstance(found, tuple | list) and 1 <= len(found) <= DIMENSIONS
+    if not is_grid or not all(isinstance(each, int) and each >= 1 for each in found):
+        raise UsageError(f"{name}: grid= gives {found!r} for {first}; expected one to three integers from 1")
+
+
+def _evaluate(grid: Any, kernel: Any, named: Mapping[str, Any], config: Any) -> Any:
+    meta = {**named, **config.all_kwargs()}
+    for name, function in _heuristics(kernel).items():
+        meta[name] = function(dict(meta))
+    return grid(meta) if callable(grid) else grid
 
 
 def _heuristics(kernel: Any) -> dict[str, Callable[[Mapping[str, Any]], Any]]:

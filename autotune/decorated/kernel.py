@@ -90,10 +90,10 @@ class DecoratedKernel:
         self._pruning = pruning
         self._cost = cost
         given = configs.given | signature.heuristics
-        self.maker = Maker(signature, inputs, list(key), given)
-        self.launched = Launched(kernel, signature, configs, self.maker, grid, **launching)
+        self.maker = Maker(name, signature, inputs, self._key, given)
+        self.launched = Launched(name, kernel, signature, configs, self.maker, grid, **launching)
         self.name = name
-        self.definition = KernelDefinition(self.name, signature, self.maker, self.launched, self.prune, **defining)
+        self.definition = KernelDefinition(name, signature, self.maker, self.launched, self.prune, **defining)
         self._plans: dict[Any, Callable[[tuple[Any, ...], Mapping[str, Any]], Any]] = {}
         self._served: dict[Any, Launching] = {}
         self.prune_for = lru_cache(maxsize=1024)(self._prune)
@@ -120,7 +120,9 @@ class DecoratedKernel:
         """The class of the kernel's shapes: a field for each name of the key, ``dtype`` and ``dtypes``."""
         name = "".join(word.capitalize() for word in self.__name__.split("_"))
         follow = self.maker.follow if self.maker.is_declared else None
-        return make_shape_class(f"{name}Shape", self.__module__, self._key, self.signature.constants, follow)
+        return make_shape_class(
+            f"{name}Shape", self.__module__, self._key, self.signature.constants, follow, self.maker.size_names
+        )
 
     @cached_property
     def _contract(self) -> Contract:

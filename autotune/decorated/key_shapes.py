@@ -1,6 +1,7 @@
 """Shape classes of decorated kernels, made from the key: its arguments and the dtypes of the tensors."""
 
 import math
+import reprlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, make_dataclass, replace
@@ -41,12 +42,17 @@ class KernelShape(Shape):
     """
 
     SIZES: ClassVar[tuple[str, ...]] = ()
+    COUNTS: ClassVar[Mapping[str, str]] = {}  # of elements, each with the tensor that has them
     FOLLOW: ClassVar[Callable[[Any], str] | None] = None
 
     def __post_init__(self) -> None:
         for each in fields(self):
             if each.name not in OWN_FIELDS:
-                object.__setattr__(self, each.name, _read(each.name, getattr(self, each.name), each.type))
+                value = _read(each.name, getattr(self, each.name), each.type)
+                if each.name in self.COUNTS and value < 0:  # type: ignore[operator]  # it is no text
+                    expected = f"expected 0 or more, as it is a size of {self.COUNTS[each.name]}"
+                    raise InvalidShapeError(f"{each.name}={value} is not allowed; {expected}")
+                object.__setattr__(self, each.name, value)
         dtype, given = (getattr(self, name) for name in OWN_FIELDS)
         object.__setattr__(self, "dtype", dtype_name(dtype))
         follow = type(self).FOLLOW
@@ -87,14 +93,22 @@ def _read(name: str, value: object, kind: object) -> int | str:
         return str(value)
     if isinstance(value, int) and abs(value) <= LARGEST:  # True is 1
         return int(value)
+    if isinstance(value, int):
+        raise InvalidShapeError(f"{name}={value} is not allowed; expected an integer from -2**63 + 1 to 2**63 - 1")
     text = "a text, such as of a float or None, needs key={..., " + repr(name) + ": str}"
-    raise InvalidShapeError(f"{name}={value!r} is not allowed; expected an integer; {text}")
+    raise InvalidShapeError(f"{name}={reprlib.repr(value)} is not allowed; expected an integer; {text}")
 
 
 def make_shape_class(
-    name: str, module: str, key: Mapping[str, type], constants: frozenset[str], follow: Callable[[Any], str] | None
+    name: str,
+    module: str,
+    key: Mapping[str, type],
+    constants: frozenset[str],
+    follow: Callable[[Any], str] | None,
+    counts: Mapping[str, str],
 ) -> type[KernelShape]:
-    """Make the shape class of a kernel; ``follow`` returns the dtypes of all tensors of a shape that gives one dtype.
+    """Make the shape class of a kernel; ``follow`` returns the dtypes of all tensors of a shape that gives one dtype,
+    and ``counts`` has the fields that are sizes of tensors, each with one.
 
     Raises:
         UsageError: the key has a name that a shape has of its own.
@@ -115,6 +129,7 @@ def make_shape_class(
             "__module__": module,
             "FAMILY": (*family, *OWN_FIELDS),
             "SIZES": tuple(each for each in key if each not in family),
+            "COUNTS": counts,
             "FOLLOW": None if follow is None else staticmethod(follow),
         },
         frozen=True,

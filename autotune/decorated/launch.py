@@ -9,6 +9,7 @@ import torch
 
 from autotune.decorated.call_arguments import Arguments, Maker, tensor_of, with_tensor
 from autotune.decorated.configs import Configs
+from autotune.decorated.grids import require_grid
 from autotune.decorated.key_shapes import KernelShape
 from autotune.decorated.recorded_call import Grid
 from autotune.decorated.signature import Signature
@@ -27,6 +28,7 @@ class Launched:
 
     def __init__(
         self,
+        name: str,
         kernel: Any,
         signature: Signature,
         configs: Configs,
@@ -38,6 +40,7 @@ class Launched:
         pre_hook: Hook | None,
         post_hook: Hook | None,
     ) -> None:
+        self._name = name
         self._kernel = kernel
         self._signature = signature
         self._configs = configs
@@ -75,27 +78,32 @@ class Launched:
 
     def _grid_of(self, config: Config, shape: KernelShape) -> Any:
         """Return the grid of the decorator, or of the launch that asked for a search."""
-        if (grids := self.require_grid(shape)) is None:
+        if self._grid is not None:
             return self._grid
-        if (grid := grids[self._configs.listed.index(config)]) is None:
-            raise UsageError(f"{self._signature.function.__name__}: the grid of the launch raised for {config}")
+        if (grid := self._grids_of_launch(shape)[self._configs.listed.index(config)]) is None:
+            raise UsageError(f"{self._name}: the grid of the launch raised for {config}")
         return grid
 
-    def require_grid(self, shape: KernelShape) -> Sequence[Grid | None] | None:
-        """Return the grids of the launch that asked for a search, None where the decorator has one.
-
-        Raises:
-            UsageError: neither has one.
-        """
-        if self._grid is not None:
-            return None
+    def _grids_of_launch(self, shape: KernelShape) -> Sequence[Grid | None]:
+        """Return the grids of the launch that asked for a search, by config."""
         call = self._maker.calls.get(shape)
         if call is None or not call.grids:
             raise UsageError(
-                f"{self._signature.function.__name__}: grid= is not given, so a search cannot launch it; give the one "
-                "of its launches, such as grid=lambda meta: (triton.cdiv(meta['size'], meta['BLOCK']),)"
+                f"{self._name}: grid= is not given, so a search cannot launch it; give the one of its launches, such "
+                "as grid=lambda meta: (triton.cdiv(meta['size'], meta['BLOCK']),)"
             )
         return call.grids
+
+    def check_grid(self, shape: KernelShape, values: Mapping[str, Any]) -> None:
+        """Validate the grid of the first config, or that of the launch that asked for a search.
+
+        Raises:
+            UsageError: there is none, it raised, or it is no one to three integers from 1.
+        """
+        if self._grid is None:
+            self._grids_of_launch(shape)
+        else:
+            require_grid(self._name, self._grid, self._kernel, values, self._configs)
 
     def _reset(self, values: Mapping[str, Any], inputs: Arguments) -> None:
         for name in self._zero:
@@ -131,7 +139,7 @@ class Launched:
                 return self._kernel.run(**given, grid=self._grid if grid is None else grid, warmup=False, **options)
             except Exception as error:
                 if is_without_gpu(error):
-                    raise without_gpu(self._signature.function.__name__) from error
+                    raise without_gpu(self._name) from error
                 raise
 
         return call

@@ -45,6 +45,9 @@ def read_signature(kernel: Any) -> Signature:
     """
     function, heuristics, is_gluon = kernel, set[str](), False
     while not inspect.isfunction(function):
+        if type(function).__name__ == "Autotuner":
+            name = getattr(function, "__name__", "the kernel")
+            raise UsageError(f"{name} is under triton.autotune; put @autotune.tuned(...) in place of that decorator")
         heuristics |= set(getattr(function, "values", ()))
         is_gluon |= ".gluon." in f"{type(function).__module__}."
         function = getattr(function, "fn", None)

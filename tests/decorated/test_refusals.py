@@ -70,7 +70,15 @@ def decorate(**given: Any) -> DecoratedKernel:
             {"inputs": {"z_ptr": ("size",)}},
             "inputs has 'z_ptr', which is no argument here .*; expected x_ptr, out_ptr",
         ),
-        ({"inputs": {"x_ptr": ("length",)}}, "has 'length'; expected integers and names of the key, size"),
+        ({"inputs": {"x_ptr": ("length",)}}, "has 'length'; expected integers from 1 and integers of the key, size"),
+        ({"inputs": {"x_ptr": ("size", 0)}}, "inputs.*'size', 0. has 0; expected integers from 1"),
+        ({"inputs": {"x_ptr": ("size",)}, "key": {"size": str}}, "has 'size', a text of the key; expected integers"),
+        ({"inputs": {"x_ptr": "size"}}, "says the sizes of no tensor; expected such as {'x_ptr': .'size',., ...}"),
+        ({"inputs": [("size",)]}, "inputs=.* is not allowed; expected a dict by argument, or a function of the shape"),
+        ({"reset_to_zero": "x_ptr"}, "reset_to_zero='x_ptr' is not allowed; expected names of parameters"),
+        ({"name": "a b"}, "^name='a b' is not allowed, since a folder of tables is named by it"),
+        ({"configs": [triton.Config({"BLOCK": 64, "ADDED": 0}, num_warps=3)]}, "num_warps=3; expected a power of two"),
+        ({"configs": [triton.Config({"BLOCK": 64, "ADDED": 0}, num_warps="4")]}, "num_warps='4'; expected a power"),
     ],
 )
 def test_the_decorator(given: dict[str, Any], message: str) -> None:
@@ -96,6 +104,12 @@ def test_what_is_no_kernel() -> None:
         tuned(CONFIGS, key=[])(lambda x: x)
 
 
+def test_a_kernel_under_tritons_own_decorator_is_told_to_lose_it() -> None:
+    theirs = triton.autotune(CONFIGS, key=["size"])(broken)
+    with pytest.raises(UsageError, match=r"is under triton.autotune; put @autotune.tuned.* in place of that decorator"):
+        tuned(CONFIGS, key=["size"])(theirs)
+
+
 def test_options_of_triton_that_change_nothing_say_why() -> None:
     with pytest.warns(UserWarning, match="rep=100 changes nothing under tuned: the engine repeats"):
         decorate(rep=100)
@@ -106,7 +120,9 @@ def test_options_of_triton_that_change_nothing_say_why() -> None:
     [
         ({"size": 1.5}, "size=1.5 is not allowed; expected an integer; a text, .*: str"),
         ({"size": None}, "size=None is not allowed"),
-        ({"size": 2**63}, "is not allowed; expected an integer"),
+        ({"size": 2**63}, "size=9223372036854775808 is not allowed; expected an integer from -2..63 . 1 to 2..63 - 1"),
+        ({"size": -1}, "size=-1 is not allowed; expected 0 or more, as it is a size of x_ptr"),
+        ({"size": torch.zeros(10_000)}, "size=tensor.{0,60}is not allowed; expected an integer"),
         ({"size": 8, "dtype": "float12"}, "dtype='float12' is not allowed; expected one of float16"),
         ({"length": 8}, "length is not a field of ScaleShape; allowed: size, dtype, dtypes"),
     ],
@@ -128,7 +144,7 @@ def test_a_call() -> None:
 
 def test_a_search_of_a_kernel_that_does_not_say_its_arguments() -> None:
     kernel = decorate()
-    with pytest.raises(UsageError, match="broken: inputs= is not given"):
+    with pytest.raises(UsageError, match="refused: inputs= is not given"):
         kernel.definition.make_inputs(kernel.shape_class(size=4), seed=0, device="cpu")
 
 

@@ -359,6 +359,14 @@ grid, inputs = (lambda meta: (1,)), {"x_ptr": ("size",)}
 bare = autotune.tuned(configs, key, grid=grid, name="bare")(_fill)
 gridless = autotune.tuned(configs, key, inputs=inputs, name="gridless")(_fill)
 whole = autotune.tuned(configs, key, grid=grid, inputs=inputs, name="whole")(_fill)
+given = {"key": key, "inputs": inputs}
+gone = autotune.tuned(configs, grid=lambda meta: (meta["BLOK"],), name="gone", **given)(_fill)
+halves = autotune.tuned(configs, grid=lambda meta: (meta["size"] / meta["BLOCK"],), name="halves", **given)(_fill)
+none = autotune.tuned(configs, grid=lambda meta: (meta["size"] // meta["BLOCK"],), name="none", **given)(_fill)
+many = autotune.tuned(configs, grid=(1, 2, 3, 4), name="many", **given)(_fill)
+paired = autotune.tuned(configs, key, grid=grid, inputs=lambda shape: (1, 2), name="paired")(_fill)
+checked = autotune.tuned(configs, grid=grid, check_shapes=lambda shape: [3], name="checked", **given)(_fill)
+reset = autotune.tuned(configs, grid=grid, reset_to_zero=["size"], name="reset", **given)(_fill)
 raising = autotune.tuned(configs, key, grid=grid, inputs=lambda shape: {"x_ptr": shape.width}, name="raising")(_fill)
 """
 
@@ -371,7 +379,13 @@ raising = autotune.tuned(configs, key, grid=grid, inputs=lambda shape: {"x_ptr":
         ("gridless", 64, "grid= is not given, so a search cannot launch it; give the one of its launches, such as"),
         ("raising", 64, "inputs(size=64, float16) raised AttributeError: "),
         ("whole", 0, "whole: size=0 is not allowed in a search; expected 1 or more, as it is a size of x_ptr"),
-        ("whole", -3, "whole: size=-3 is not allowed in a search"),
+        ("gone", 64, "gone: grid= raised KeyError: 'BLOK' for BLOCK: 64"),
+        ("halves", 64, "halves: grid= gives (1.0,) for BLOCK: 64"),
+        ("none", 63, "none: grid= gives (0,) for BLOCK: 64"),
+        ("many", 64, "expected one to three integers from 1"),
+        ("paired", 64, "paired: inputs(size=64, float16) returned tuple; expected a dict of x_ptr, size"),
+        ("checked", 64, "checked: check_shapes(size=64, float16) returned 3; expected shapes, such as ["),
+        ("reset", 64, "reset: reset_to_zero and restore_value are of tensors, which size is not"),
     ],
 )
 def test_what_a_search_could_not_measure_is_refused_before_it_is_planned(
