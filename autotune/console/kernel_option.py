@@ -61,10 +61,23 @@ def _why_not(kernel: str, cause: BaseException | None) -> str:
         return f"cannot be imported: {cause}{_kernels_text(kernel)}"
     if isinstance(cause, AttributeError) and module in sys.modules:
         there: Any = sys.modules[module]
-        known = reduce(lambda owner, each: getattr(owner, each, None), name.split("."), there) is not None
-        what = f"is no kernel under tuned{_kernels_text(kernel)}" if known else f"is not there{_kernels_text(kernel)}"
+        found = reduce(lambda owner, each: getattr(owner, each, None), name.split("."), there)
+        known = found is not None
+        what = (
+            f"is no kernel under tuned{_other_decorator(found)}{_kernels_text(kernel)}"
+            if known
+            else f"is not there{_kernels_text(kernel)}"
+        )
         return f"{what}; {EXPECTED}"
     return f"cannot be imported: {cause}{_kernels_text(kernel)}; {EXPECTED}"
+
+
+def _other_decorator(found: object) -> str:
+    """Return what is above a kernel of Triton's instead; "" for anything else."""
+    kind = type(found)
+    if not kind.__module__.startswith("triton."):
+        return ""
+    return ", but under triton.autotune alone" if kind.__name__ == "Autotuner" else ", but under triton.jit alone"
 
 
 def _kernels_text(kernel: str) -> str:

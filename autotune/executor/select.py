@@ -78,6 +78,8 @@ def open_replay(device: str | None, policy: Policy) -> ReplayExecutor:
     if not named:
         known = ", ".join(sorted({device.name for device in devices})) or "none"
         hint = platforms.did_you_mean(name, devices)
+        if platforms.known_device(name) is None:
+            raise UnknownNameError(f"device={name!r} is unknown; recorded: {known}{hint}")
         raise UnknownNameError(f"device={name!r} is neither here nor recorded; recorded: {known}{hint}")
     here = max(named, key=lambda candidate: candidate.power_cap_watts or 0)
     return ReplayExecutor(here, _with_policy([trial for trial in recorded if trial.device == here], policy))

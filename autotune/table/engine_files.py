@@ -22,8 +22,8 @@ LAST: Final = "dtype"  # of a name, behind the device
 def engine_files(trials: Sequence[Trial], key: str | None = None) -> dict[str, str]:
     """Return winners of one implementation as file names with their contents, one file for all sizes of ``key``.
 
-    ``key`` is a size of the shape, by default the one that makes the fewest files. Fields that are equal to it in every
-    row, as keys are as many as queries, follow it and are in no name.
+    ``key`` is a size of the shape, by default the one that makes the fewest files. A field that is equal to it in most
+    rows, as keys are as many as queries, follows it: it is in the names of rows alone in which it is not.
 
     Raises:
         UsageError: the trials are of several implementations or there is none, one has no time, or ``key`` is no size.
@@ -47,11 +47,12 @@ def engine_files(trials: Sequence[Trial], key: str | None = None) -> dict[str, s
 
 def _files(rows: Sequence[Trial], key: str) -> dict[str, dict[str, dict[str, object]]]:
     shapes = [row.shape.as_dict() for row in rows]
-    following = {name for name in shapes[0] if all(shape[name] == shape[key] for shape in shapes)}
+    following = {name for name in shapes[0] if 2 * sum(shape[name] == shape[key] for shape in shapes) > len(shapes)}
     files: dict[str, dict[str, dict[str, object]]] = {}
     in_order = sorted(zip(shapes, rows, strict=True), key=lambda each: int(each[0][key] or 0))
     for shape, row in in_order:
-        files.setdefault(_name(shape, following, row.device.name), {})[str(shape[key])] = plain_config(row)
+        left_out = {key, *(name for name in following if shape[name] == shape[key])}
+        files.setdefault(_name(shape, left_out, row.device.name), {})[str(shape[key])] = plain_config(row)
     return dict(sorted(files.items()))
 
 

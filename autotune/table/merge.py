@@ -4,6 +4,7 @@ Rows are known by their keys (``autotune.table.row_keys``) and stay columns, man
 (``autotune.table.bulk``): a fleet's million of trials takes neither the memory nor the time of as many objects.
 """
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
@@ -23,7 +24,7 @@ from autotune.table.parts import MAX_LISTINGS, SUFFIX, OnDamaged, Shelf
 from autotune.table.row_keys import keys_of_trials
 from autotune.table.schema import TableSchema, schema_named
 from autotune.table.store import Store
-from autotune.table.vouched import tables_of, vouched_bytes
+from autotune.table.vouched import is_recording, tables_of, vouched_bytes
 
 CHUNK: Final = 200  # files that are read together
 MANY_FILES: Final = 600  # from which starting other processes, a second each, is worth it
@@ -33,12 +34,21 @@ Place = tuple[str, str]  # a device's slug and an operation
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """The result of a merge: files read, rows in them, rows that were new, and the reason for each refused file."""
+    """The result of a merge.
+
+    Attributes:
+        files: the files that were read, with so many ``rows``, of which ``added`` were new.
+        refused: the reason for each file that was refused.
+        recordings: sweeps and grids below the sources, which were left out.
+        repaired: damaged files of the store that a source had whole, and that are whole again.
+    """
 
     files: int
     rows: int
     added: int
     refused: tuple[str, ...]
+    recordings: int = 0
+    repaired: int = 0
 
 
 def merge(sources: Iterable[Path], store: Store, *, jobs: int = 1) -> Merged:
@@ -46,7 +56,8 @@ def merge(sources: Iterable[Path], store: Store, *, jobs: int = 1) -> Merged:
 
     A table must be vouched for: by its name, the SHA-256 of its bytes as in a store, or by a ``SHA256SUMS`` in a folder
     above it, as in ``results``; and no row may be dated later than now. A refused file is named in the result and
-    changes nothing. One with rows that are not of today's space is copied as it is.
+    changes nothing. One with rows that are not of today's space is copied as it is. Of folders, sweeps and grids that
+    ship are left out: nothing is served from them, and a store's rows are.
 
     Args:
         jobs: processes that read, where there are many files. Each imports the program's main module, which must run
@@ -56,12 +67,13 @@ def merge(sources: Iterable[Path], store: Store, *, jobs: int = 1) -> Merged:
         TableError: the store cannot be written.
     """
     refused: list[TableError] = []
-    paths = [path for source in sources for path in tables_of(source, refused.append)]
-    merging = _Merging(store, refused)
+    found = [(source, path) for source in sources for path in tables_of(source, refused.append)]
+    paths = [path for source, path in found if path == source or not is_recording(path)]
+    merging = _Merging(store, refused, recordings=len(found) - len(paths))
     with ExitStack() as stack:
         chunks = [paths[start : start + CHUNK] for start in range(0, len(paths), CHUNK)]
-        for found in _read(chunks, jobs if len(paths) >= MANY_FILES else 1, stack):
-            merging.add(found)
+        for bulk in _read(chunks, jobs if len(paths) >= MANY_FILES else 1, stack):
+            merging.add(bulk)
     return merging.end()
 
 
@@ -76,8 +88,9 @@ def _read(chunks: Sequence[Sequence[Path]], jobs: int, stack: ExitStack) -> Iter
 class _Merging:
     """A merge under way: the store, and the keys of all rows that are known of each device and operation."""
 
-    def __init__(self, store: Store, refused: list[TableError]) -> None:
-        self._store, self._refused = store, refused
+    def __init__(self, store: Store, refused: list[TableError], *, recordings: int) -> None:
+        self._store, self._refused, self._recordings = store, refused, recordings
+        self._damaged: dict[Place, list[TableError]] = {}  # of the store, by what was read of it
         self._known: dict[Place, set[int]] = {}
         self._files = self._rows = self._added = 0
 
@@ -99,7 +112,14 @@ class _Merging:
                 self._add_table(table, data, shelf)
 
     def end(self) -> Merged:
-        return Merged(self._files, self._rows, self._added, tuple(map(str, self._refused)))
+        """Return the result; a damaged file of the store that was among the sources has been replaced by now."""
+        left = list[TableError]()
+        for place in self._damaged:
+            for shelf in self._shelves(place):
+                deque(_keys_of_shelf(shelf, left.append), maxlen=0)
+        refused = tuple(map(str, [*self._refused, *left]))
+        repaired = sum(map(len, self._damaged.values())) - len(left)
+        return Merged(self._files, self._rows, self._added, refused, self._recordings, repaired)
 
     def _add_batch(self, batch: KeyedRows) -> None:
         known = self._known_at((batch.slug, batch.owner[0]))
@@ -129,11 +149,16 @@ class _Merging:
     def _known_at(self, place: Place) -> set[int]:
         """Return the keys of an operation's rows on devices of a slug, those of the store to begin with."""
         if (known := self._known.get(place)) is None:
-            slug, operation = place
-            shelves = [Shelf(self._store.root / slug, operation, name) for name in implementation_names(operation)]
-            known = {key for shelf in shelves for key in _keys_of_shelf(shelf, self._refused.append)}
+            damaged = list[TableError]()
+            known = {key for shelf in self._shelves(place) for key in _keys_of_shelf(shelf, damaged.append)}
             self._known[place] = known
+            if damaged:
+                self._damaged[place] = damaged
         return known
+
+    def _shelves(self, place: Place) -> list[Shelf]:
+        slug, operation = place
+        return [Shelf(self._store.root / slug, operation, name) for name in implementation_names(operation)]
 
 
 def _keys_of_shelf(shelf: Shelf, on_damaged: OnDamaged) -> Iterator[int]:

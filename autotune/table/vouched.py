@@ -33,7 +33,12 @@ class TableFile:
     @property
     def is_recording(self) -> bool:
         """Return True for a sweep or a grid that ships: dated recordings, of which nothing is served."""
-        return self.path.parent.name in (SWEEPS, GRIDS)
+        return is_recording(self.path)
+
+
+def is_recording(path: Path) -> bool:
+    """Return True for a file in a folder of sweeps or of grids that ship."""
+    return path.parent.name in (SWEEPS, GRIDS)
 
 
 def read_files(sources: Iterable[Path], refuse: OnDamaged) -> Iterator[TableFile]:

@@ -40,6 +40,18 @@ def test_one_file_maps_the_size_that_varies() -> None:
     assert serve(found, 700) == {name: value for name, value in sample.FAST.items() if value is not None}
 
 
+def test_one_row_that_does_not_follow_has_a_file_of_its_own() -> None:
+    shorter = dataclasses.replace(sample.shape(512, batch=4), seq_kv=2048)
+    files = engine_files([*rows(), sample.trial(shorter)])
+    sizes = {name: list(load(text)) for name, text in files.items()}
+    assert sizes == {
+        "batch=4,heads=16,kv_heads=16,head_dim=128,head_dim_v=128,causal=True,device_name=NVIDIA_H200,"
+        "dtype=bfloat16.json": [512, 1024, 4096],
+        "batch=4,heads=16,kv_heads=16,seq_kv=2048,head_dim=128,head_dim_v=128,causal=True,device_name=NVIDIA_H200,"
+        "dtype=bfloat16.json": [512],
+    }
+
+
 def test_another_key_may_be_named() -> None:
     files = engine_files(rows(), "batch")
     assert len(files) == 3

@@ -67,7 +67,7 @@ def test_results_are_vouched_for_by_their_list(tmp_path: Path) -> None:
     write_shipped(winners, [sample.trial(1)], results=results)
     write_shipped(sweep, [sample.trial(2)], results=results)
     assert merge([results / sweep], store) == Merged(1, 1, 1, ())
-    assert merge([results], store) == Merged(2, 2, 1, ())
+    assert merge([results], store) == Merged(1, 1, 1, (), recordings=1)  # whose rows would be served from a store
     shutil.copy(results / winners, results / "nvidia_h200" / sample.NAME / "unlisted.parquet")
     (refused,) = merge([results], store).refused
     assert "unlisted.parquet: not listed" in refused
@@ -89,15 +89,17 @@ def test_refused_files_are_named_and_the_others_merged(tmp_path: Path) -> None:
         assert reason in refused
 
 
-def test_a_damaged_part_of_the_store_is_reported_and_healed_by_its_backup(tmp_path: Path) -> None:
+def test_a_damaged_part_of_the_store_is_healed_by_its_backup_and_else_reported(tmp_path: Path) -> None:
     store = Store(tmp_path / "mine")
     (part,) = store.append([sample.trial(1)])
     shutil.copytree(store.root, tmp_path / "backup")
     part.write_bytes(b"damaged")
     result = merge([tmp_path / "backup"], store)
-    assert result.added == 1
-    assert "damaged" in result.refused[0]
-    assert store.trials(sample.NAME) == [sample.trial(1)]
+    assert (result.added, result.refused, result.repaired) == (1, (), 1)
+    part.write_bytes(b"damaged")
+    assert "damaged" in merge([_store(tmp_path / "other", 2).root], store).refused[0]  # no source has it whole
+    merge([tmp_path / "backup"], store)
+    assert store.trials(sample.NAME) == [sample.trial(1), sample.trial(2)]
 
 
 def test_comparisons_that_lie_beside_tables_are_no_fault(tmp_path: Path) -> None:

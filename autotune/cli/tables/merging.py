@@ -49,7 +49,7 @@ def merge(sources: tuple[str, ...], into: Path, as_json: bool) -> None:
     if as_json:
         print_json({**asdict(found), "into": str(into)})
     else:
-        make_console().print(*(f"refused: {each}" for each in found.refused), _summary(found, into), sep="\n")
+        make_console().print(*(f"refused: {each}" for each in found.refused), *_summary(found, into), sep="\n")
     if found.refused:
         raise TableError(f"{count_text(len(found.refused), 'file')} refused, the first is {found.refused[0]}")
 
@@ -58,7 +58,7 @@ def _merge(sources: Sequence[str], store: Store) -> Merged:
     """Merge sources, those of URIs from copies of their tables; refused ones are named as they are there."""
     typed = [require_no_secrets(source) for source in sources]
     if not (named := typed or list(filter(None, [os.environ.get(PLACE)]))):
-        raise UsageError(f"sources=() is not allowed; name folders, files or URIs of tables, or set {PLACE}")
+        raise UsageError(f"PATHS are missing; name folders, files or URIs of tables, or set {PLACE}")
     paths = {source: Path(source).expanduser() for source in named if "://" not in source}
     require_there(tuple(paths.values()))
     places: dict[str, str] = {}
@@ -80,6 +80,14 @@ def _named_there(refused: str, places: Mapping[str, str]) -> str:
     return refused
 
 
-def _summary(found: Merged, into: Path) -> str:
+def _summary(found: Merged, into: Path) -> list[str]:
     rows, files = count_text(found.rows, "row"), count_text(found.files, "file")
-    return f"merged {rows} of {files} into {into}: {found.added:,} new"
+    lines = [f"merged {rows} of {files} into {into}: {found.added:,} new"]
+    if found.repaired:
+        lines.append(f"replaced {count_text(found.repaired, 'damaged file')} of {into}, which a source has whole")
+    if found.recordings:
+        left_out = count_text(found.recordings, "recorded file")
+        lines.append(f"left out {left_out} of sweeps and grids, of which nothing is served; name one to merge it")
+    if not found.files and not found.refused and not found.recordings:
+        lines.append("no tables were found there")
+    return lines
