@@ -101,8 +101,8 @@ def register_kernel(kernel: OwnKernel) -> None:
     name, before = kernel.name, _kernels.get(kernel.name)
     if (reason := why_no_name(name)) is not None:
         raise UsageError(reason)
-    if before is not None and not {*before.modules} & {*kernel.modules}:
-        raise _taken(name, before.reference or f"a kernel of {before.modules[0]}")
+    if before is not None and not {*before.modules} & {*kernel.modules} and before.reference:
+        raise _taken(name, before.reference)
     if (reference := _operations.get(name, KERNELS)) and not reference.endswith(KERNELS):
         raise _taken(name, reference)
     if (reference := _implementations.get((name, KERNEL), KERNEL_END)) and not reference.endswith(KERNEL_END):
@@ -253,8 +253,11 @@ def _require_reference(kernel: OwnKernel) -> str:
 def _own_kernel(operation: str) -> OwnKernel | None:
     """Return the kernel that an operation stands for, imported where only its place is known; None for none."""
     require_text("operation", operation, "flash_attention")
-    if operation not in _kernels and _all_operations().get(operation, "").endswith(KERNELS):
-        load(_all_operations()[operation])
+    if (kernel := _kernels.get(operation)) is not None:
+        return kernel
+    reference = _operations.get(operation) or dict(installed(OPERATION_ENTRY_POINTS)).get(operation, "")
+    if reference.endswith(KERNELS):
+        load(reference)
     return _kernels.get(operation)
 
 

@@ -104,7 +104,8 @@ def tune(
             its result says so.
         MissingDependencyError: there is neither a GPU nor a recording, or nothing is recorded like the only shape; of
             several GPUs none is left.
-        UsageError: an argument is wrong, or a shape is not supported; nothing was searched.
+        UsageError: an argument is wrong, or a shape, of several one of them, is not supported or cannot be measured;
+            nothing was searched.
         TableError: a stored table is damaged, or a trial cannot be written.
 
     Example:

@@ -41,8 +41,10 @@ def find_implementations(
 ) -> tuple[Implementation[Any], ...]:
     """Return the implementations to tune: those of these names, or all of ours that support the shape on the device.
 
-    Raise UnknownNameError for an unregistered name or where none is ours, InvalidShapeError where none supports it,
-    UsageError where a search could not measure it.
+    Raises:
+        UnknownNameError: a name is not registered, or none is ours.
+        InvalidShapeError: none supports the shape.
+        UsageError: a search could not measure it (``Operation.unsearchable``).
     """
     if (problem := operation.unsupported(shape)) is not None:
         raise InvalidShapeError(problem)

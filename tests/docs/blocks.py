@@ -19,7 +19,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 DOCS: Final = ROOT / "docs"
 PAGES: Final = (ROOT / "README.md", *sorted(DOCS.glob("*.md")))
 RUN: Final = ("bash", "console", "python")
-SHOWN: Final = ("json", "sql", "text", "toml", "yaml", "dockerfile")
+SHOWN: Final = ("json", "sql", "text", "toml", "yaml", "dockerfile", "diff")
 REMARKS: Final = ("not run", "file", "output", "exit", "needs")
 _REMARK: Final = re.compile(r"<!-- ([a-z ]+?)(?:: (.+))? -->")
 
