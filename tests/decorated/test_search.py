@@ -1,5 +1,6 @@
 """From the decorator to a stored winner to the config of a launch: the path of every operation."""
 
+import importlib
 import json
 import logging
 import re
@@ -409,6 +410,15 @@ def test_what_a_search_could_not_measure_is_refused_before_it_is_planned(
     with pytest.raises(UsageError, match=re.escape(message)):
         tune(getattr(sys.modules["unsearchable"], name).shape_class(size=size), operation=name)
     assert not gpu.asked
+
+
+def test_a_grid_that_reads_a_tensor_is_left_to_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "reading", raising=False)
+    reading = 'reading = autotune.tuned(configs, grid=lambda meta: (meta["x_ptr"].max().int().item(),), **given)(_fill)'
+    (tmp_path / "reading.py").write_text(f"{BARE}\n{reading}\n")
+    kernel = importlib.import_module("reading").reading
+    assert kernel.operation.unsearchable(kernel.shape_class(size=64)) is None
 
 
 def test_a_plan_says_what_numbers_are_compared_with(run: Callable[..., tuple[int, str, str]]) -> None:
