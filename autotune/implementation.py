@@ -101,7 +101,7 @@ class Implementation(Generic[ShapeT]):
     @property
     def module(self) -> str:
         """The name of the module that its kernel is in."""
-        return self.kernel.partition(":")[0] if isinstance(self.kernel, str) else type(self.kernel).__module__
+        return self.kernel.partition(":")[0] if isinstance(self.kernel, str) else self.kernel.__module__
 
     @property
     def source_hash(self) -> str:

@@ -3,7 +3,6 @@
 import importlib
 import re
 import sys
-from collections.abc import Collection
 from functools import cache, reduce
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -42,11 +41,12 @@ def load_reference(reference: str) -> Any:
 def load(path: str) -> Any:
     """Return what a reference of the right form names; UnknownNameError if it is not there."""
     if path not in _loaded:
-        _loaded[path] = _resolve(path)
+        _loaded[path] = resolve(path)
     return _loaded[path]
 
 
-def _resolve(path: str) -> Any:
+def resolve(path: str) -> Any:
+    """Return what a reference names now; ``load`` keeps what it named first. UnknownNameError if it is not there."""
     module, _, attributes = path.partition(":")
     try:
         return reduce(_attribute, attributes.split("."), _module(module))
@@ -57,14 +57,6 @@ def _resolve(path: str) -> Any:
         if not isinstance(error, AutotuneError):  # which says itself what it expected
             text += f"; expected {EXPECTED}"
         raise UnknownNameError(text) from error
-
-
-def forget(modules: Collection[str]) -> bool:
-    """Forget what references into these modules were loaded as, which define it again; return True if some were."""
-    stale = [path for path in list(_loaded) if path.partition(":")[0] in modules]
-    for path in stale:
-        _loaded.pop(path, None)
-    return bool(stale)
 
 
 def instance(found: Any) -> Any:

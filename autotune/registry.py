@@ -4,34 +4,42 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final
-from weakref import WeakValueDictionary
+from typing import Any, Final, TypeVar
 
 from autotune.errors import AutotuneError, UnknownNameError, UsageError, require_text
 from autotune.implementation import Implementation, Kernel, forget_sources
-from autotune.operation import Baseline, Definition, Operation, why_no_name
+from autotune.operation import FOLDER_NAMES, Baseline, Definition, Operation, why_no_name
 from autotune.ours import IMPLEMENTATIONS, OPERATIONS
-from autotune.own_kernels import OwnKernel
+from autotune.own_kernels import (
+    IMPLEMENTATION_END,
+    OPERATION_END,
+    OWN_IMPLEMENTATION,
+    OwnKernel,
+    OwnKernels,
+    is_of,
+    may_replace,
+    place_of,
+    require_reference,
+)
 from autotune.references import (
     IMPLEMENTATION_ENTRY_POINTS,
     OPERATION_ENTRY_POINTS,
     TABLE_ENTRY_POINTS,
-    forget,
     installed,
     instance,
     load,
     module_name,
     require_form,
+    resolve,
 )
+
+MadeT = TypeVar("MadeT")
 
 _operations: dict[str, str] = dict(OPERATIONS)
 _implementations: dict[tuple[str, str], str] = dict(IMPLEMENTATIONS)
 _registering: Final[dict[str, str]] = {}  # modules that call ``register``, by operation
-_kernels: WeakValueDictionary[str, OwnKernel] = WeakValueDictionary()  # under ``autotune.tuned``, by operation
+_kernels = OwnKernels()  # under ``autotune.tuned``
 
-# Of kernels under ``autotune.tuned``: what ends the references of their operations, and of their implementations, which
-# are called so.
-KERNELS, KERNEL_END, KERNEL = ".operation", ".implementation", "triton"
 # Called with the operation of an implementation that is new, or defined again: what forgets older answers.
 on_registered: Final[list[Callable[[str], None]]] = []
 
@@ -55,9 +63,8 @@ def register(name: str, operation: str) -> None:
     caller = sys._getframe(1)
     if caller.f_code.co_name == "<module>":  # so that its import does it again
         _registering.setdefault(name, module_name(caller.f_globals.get("__name__", "__main__")))
-    kernel = _kernels.get(name)
-    if kernel is not None and not operation.endswith(KERNELS):
-        raise _taken(name, kernel.reference or f"a kernel of {kernel.modules[0]}")
+    if (kernel := _kernels.find(name)) is not None and not is_of(operation, kernel):
+        raise _taken(name, place_of(kernel))
     if (found := _operations.setdefault(name, operation)) != operation:
         raise _taken(name, found)
 
@@ -78,8 +85,12 @@ def register_implementation(operation: str, name: str, implementation: str) -> N
         >>> autotune.register_implementation("flash_attention", "naive", "my_package.space:IMPLEMENTATION")
     """
     require_form(implementation, f"implementation={name!r} of {operation}")
-    if operation in _kernels and name == KERNEL and not implementation.endswith(KERNEL_END):
-        raise _taken(f"{operation}/{name}", _kernels[operation].reference)
+    if name in FOLDER_NAMES:
+        taken = ", ".join(sorted(FOLDER_NAMES))
+        raise UsageError(f"implementation={name!r} of {operation} is not allowed; folders of tables are {taken}")
+    kernel = _kernels.find(operation)
+    if kernel is not None and name == OWN_IMPLEMENTATION and not implementation.endswith(IMPLEMENTATION_END):
+        raise _taken(f"{operation}/{name}", place_of(kernel))
     is_new = (operation, name) not in _implementations
     if (found := _implementations.setdefault((operation, name), implementation)) != implementation:
         taken = f"implementation={name!r} of {operation} is registered already as {found}"
@@ -98,24 +109,24 @@ def register_kernel(kernel: OwnKernel) -> None:
         UsageError: the operation's name cannot be that of a folder of tables.
         UnknownNameError: the name is taken by something else.
     """
-    name, before = kernel.name, _kernels.get(kernel.name)
+    name, before = kernel.name, _kernels.find(kernel.name)
     if (reason := why_no_name(name)) is not None:
         raise UsageError(reason)
-    if before is not None and not {*before.modules} & {*kernel.modules} and before.reference:
-        raise _taken(name, before.reference)
-    if (reference := _operations.get(name, KERNELS)) and not reference.endswith(KERNELS):
+    if before is not None and not may_replace(kernel, before):
+        raise _taken(name, place_of(before))
+    if (reference := _operations.get(name)) is not None and not is_of(reference, kernel):
         raise _taken(name, reference)
-    if (reference := _implementations.get((name, KERNEL), KERNEL_END)) and not reference.endswith(KERNEL_END):
-        raise _taken(name, f"{name}/{KERNEL}, {reference}")
-    _kernels[name] = kernel
-    if forget(kernel.modules) or before is not None:
+    implementation = _implementations.get((name, OWN_IMPLEMENTATION))
+    if implementation is not None and not implementation.endswith(IMPLEMENTATION_END):
+        raise _taken(f"{name}/{OWN_IMPLEMENTATION}", implementation)
+    if _kernels.put(kernel):
         forget_sources()
     _tell_registered(name)
 
 
 def find_kernel(operation: str) -> OwnKernel | None:
     """Return the kernel that an operation stands for, None where it is no kernel's."""
-    return _kernels.get(operation)
+    return _kernels.find(operation)
 
 
 def _taken(operation: str, reference: str) -> UnknownNameError:
@@ -129,7 +140,7 @@ def _tell_registered(operation: str) -> None:
 
 def operation_names() -> list[str]:
     """Return the names of all registered operations, sorted."""
-    return sorted({*_all_operations(), *_kernels})
+    return sorted({*_all_operations(), *_kernels.names()})
 
 
 def loadable_operations() -> list[Operation[Any]]:
@@ -138,7 +149,7 @@ def loadable_operations() -> list[Operation[Any]]:
     One whose reference cannot be loaded is left out with a warning: a broken package of somebody else's stops nobody.
     """
     found = []
-    for name in dict.fromkeys([*_all_operations(), *_kernels]):
+    for name in dict.fromkeys([*_all_operations(), *_kernels.names()]):
         try:
             found.append(get_operation(name))
         except UnknownNameError as error:
@@ -149,9 +160,9 @@ def loadable_operations() -> list[Operation[Any]]:
 def get_operation(name: str) -> Operation[Any]:
     """Return the operation of that name; UnknownNameError, with the registered ones, for another."""
     if (kernel := _own_kernel(name)) is not None:
-        return kernel.operation
+        return _made(name, lambda: kernel.operation)
     found = load(reference := operation_reference(name))
-    if not isinstance(found, Operation) or (found.name != name and reference.endswith(KERNELS)):
+    if not isinstance(found, Operation) or (found.name != name and reference.endswith(OPERATION_END)):
         is_what = found.name if isinstance(found, Operation) else found
         raise UnknownNameError(f"operation={name!r}: {reference} is {is_what!r}; expected an Operation of that name")
     return found
@@ -159,14 +170,14 @@ def get_operation(name: str) -> Operation[Any]:
 
 def implementation_names(operation: str) -> list[str]:
     """Return the names of an operation's implementations, in the order of registration."""
-    own = [KERNEL] if operation in _kernels else []
+    own = [] if _kernels.find(operation) is None else [OWN_IMPLEMENTATION]
     return list(dict.fromkeys([*own, *(name for of, name in _all_implementations() if of == operation)]))
 
 
 def get_implementation(operation: str, name: str) -> Implementation[Any]:
     """Return an implementation by its operation's name and its own; UnknownNameError, with all names, for another."""
-    if name == KERNEL and (kernel := _own_kernel(operation)) is not None:
-        return kernel.implementation
+    if name == OWN_IMPLEMENTATION and (kernel := _own_kernel(operation)) is not None:
+        return _made(operation, lambda: kernel.implementation)
     reference = implementation_reference(operation, name)
     found = load(reference)
     if not isinstance(found, Implementation) or (found.operation, found.name) != (operation, name):
@@ -204,15 +215,15 @@ def our_implementations(operation: str) -> list[Implementation[Any]]:
 
 def load_definition(operation: str) -> Definition:
     """Return the definition of an operation; imports torch."""
-    return _loaded(get_operation(operation).definition)  # type: ignore[no-any-return]
+    return _object(get_operation(operation).definition)  # type: ignore[no-any-return]
 
 
 def load_kernel(operation: str, implementation: str) -> Kernel:
     """Return the kernel of an implementation; imports torch and triton."""
-    return _loaded(get_implementation(operation, implementation).kernel)  # type: ignore[no-any-return]
+    return _object(get_implementation(operation, implementation).kernel)  # type: ignore[no-any-return]
 
 
-def _loaded(found: Any) -> Any:
+def _object(found: Any) -> Any:
     return instance(load(found)) if isinstance(found, str) else found
 
 
@@ -229,9 +240,11 @@ def operation_reference(name: str) -> str:
         UnknownNameError: no operation has that name.
         UsageError: it is a kernel that no other process can find.
     """
+    kernel = _kernels.find(name)
+    if kernel is not None:
+        return f"{require_reference(kernel)}{OPERATION_END}"
     _require_known(name)
-    kernel = _kernels.get(name)
-    return _all_operations()[name] if kernel is None else f"{_require_reference(kernel)}{KERNELS}"
+    return _all_operations()[name]
 
 
 def _require_known(name: str) -> None:
@@ -241,24 +254,23 @@ def _require_known(name: str) -> None:
         raise UnknownNameError(f"operation={name!r} is unknown; registered: {', '.join(names)}; {others}")
 
 
-def _require_reference(kernel: OwnKernel) -> str:
-    """Return the place of a kernel, ``"module:name"``."""
-    if not (reference := kernel.reference):
-        expected = "by which other processes find it; bind it to one at the top of a module"
-        raise UsageError(f"operation={kernel.name!r}: no module has a name for its kernel, {expected}")
-    require_form(reference, f"operation={kernel.name!r}")
-    return reference
-
-
 def _own_kernel(operation: str) -> OwnKernel | None:
     """Return the kernel that an operation stands for, imported where only its place is known; None for none."""
     require_text("operation", operation, "flash_attention")
-    if (kernel := _kernels.get(operation)) is not None:
+    if (kernel := _kernels.find(operation)) is not None:
         return kernel
-    reference = _operations.get(operation) or dict(installed(OPERATION_ENTRY_POINTS)).get(operation, "")
-    if reference.endswith(KERNELS):
-        load(reference)
-    return _kernels.get(operation)
+    reference = _operations.get(operation) or _all_operations().get(operation, "")
+    if reference.endswith(OPERATION_END):
+        resolve(reference)
+    return _kernels.find(operation)
+
+
+def _made(operation: str, make: Callable[[], MadeT]) -> MadeT:
+    """Make what a kernel stands for, at first; UnknownNameError, as of a reference, where its arguments do not do."""
+    try:
+        return make()
+    except AutotuneError as error:
+        raise UnknownNameError(f"operation={operation!r} cannot be loaded: {error}") from error
 
 
 def registering_module(operation: str) -> str:
@@ -271,8 +283,8 @@ def implementation_reference(operation: str, name: str) -> str:
     """Return the reference of an implementation, for another process to register."""
     _require_known(operation)
     require_text("implementation", name, "triton")
-    if name == KERNEL and operation in _kernels:
-        return f"{_require_reference(_kernels[operation])}{KERNEL_END}"
+    if name == OWN_IMPLEMENTATION and (kernel := _kernels.find(operation)) is not None:
+        return f"{require_reference(kernel)}{IMPLEMENTATION_END}"
     known = _all_implementations()
     if (operation, name) not in known:
         raise UnknownNameError(
@@ -289,17 +301,18 @@ def list_names(operation: str) -> str:
 
 def stray_implementations() -> list[str]:
     """Return the titles of implementations whose operation is not registered: misspelt, or yet to come."""
-    known = {*_all_operations(), *_kernels}
+    known = {*_all_operations(), *_kernels.names()}
     return [f"{operation}/{name}" for operation, name in _all_implementations() if operation not in known]
 
 
 def broken_registrations() -> list[str]:
     """Return a line for each operation and implementation that cannot be loaded, or whose name is not allowed."""
-    known = _all_operations()
+    known = dict.fromkeys([*_all_operations(), *_kernels.names()])
     names = (name for name, _ in installed(OPERATION_ENTRY_POINTS))
     refused = [reason for name in names if (reason := why_no_name(name)) is not None]
     asked: list[Callable[[], object]] = [partial(get_operation, name) for name in known]
-    asked += [partial(get_implementation, *owner) for owner in _all_implementations() if owner[0] in known]
+    owners = dict.fromkeys([*_all_implementations(), *((name, OWN_IMPLEMENTATION) for name in _kernels.names())])
+    asked += [partial(get_implementation, *owner) for owner in owners if owner[0] in known]
     return [*refused, *filter(None, map(_problem_of, asked))]
 
 

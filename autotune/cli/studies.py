@@ -67,28 +67,28 @@ def preview(request: SearchRequest) -> None:
         if answer.missing is not None:
             console.print(f"not recorded: a search of this needs the GPU; planned as on an {here.device.name}")
             where = ExecutorInfo("gpu", here.device, here.toolchain, here.policy)
-        reasons = {each: why_skipped(operation, each, shape, where) for each in answer.implementations}
+        reasons = {each.name: why_skipped(operation, each, shape, where) for each in answer.implementations}
         plans = {
-            each: make_plan(
+            each.name: make_plan(
                 *(operation, each, shape, where, store),
                 limits=limits,
                 sampler=request.sampler,
                 jobs=jobs,
                 default=default_config(each, shape, where.device) if where.name == "gpu" else None,
             )
-            for each, reason in reasons.items()
-            if reason is None
+            for each in answer.implementations
+            if reasons[each.name] is None
         }
         if not any(each.known for each in plans.values()):  # as a search does, which has spent some on starting up
             check_start(operation, shape, where, limits, elapsed=0.0, defaults=len(plans))
-        for each, reason in reasons.items():
+        for name, reason in reasons.items():
             if reason is not None:
-                progress.on_skipped(each.name, reason)
-                problem = {"operation": operation.name, "implementation": each.name, "shape": shape.as_dict()}
+                progress.on_skipped(name, reason)
+                problem = {"operation": operation.name, "implementation": name, "shape": shape.as_dict()}
                 data.append({**problem, "skipped": reason})
             else:
-                console.print(*plan_lines(plans[each]), sep="\n", end="\n\n")
-                data.append(plan_data(plans[each]))
+                console.print(*plan_lines(plans[name]), sep="\n", end="\n\n")
+                data.append(plan_data(plans[name]))
     if request.as_json:
         print(json.dumps(data, indent=2))
 

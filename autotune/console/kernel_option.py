@@ -8,8 +8,9 @@ from typing import Any, Final
 from autotune.console.command import Decorator, collected, import_from_here, option
 from autotune.errors import AutotuneError, UsageError, suggestion
 from autotune.operation import Operation
-from autotune.references import is_reference, load_reference
-from autotune.registry import KERNELS, find_kernel
+from autotune.own_kernels import OPERATION_END
+from autotune.references import is_reference, require_form, resolve
+from autotune.registry import find_kernel
 
 EXPECTED: Final = "expected a kernel under @autotune.tuned(...), such as my_package.kernels:rmsnorm"
 
@@ -37,7 +38,8 @@ def named_operation(operation: str | None, kernel: str | None) -> str | None:
         raise UsageError(f"--kernel={kernel!r} and --operation exclude each other; leave one out")
     import_from_here()
     try:
-        found = load_reference(f"{kernel}{KERNELS}")
+        require_form(f"{kernel}{OPERATION_END}", "kernel")
+        found = resolve(f"{kernel}{OPERATION_END}")
     except UsageError as error:
         raise type(error)(f"--kernel={kernel!r} {_why_not(kernel, error.__cause__)}") from error
     if not isinstance(found, Operation):

@@ -1,6 +1,7 @@
 """A kernel's arguments for a shape, made from what ``inputs=`` and the signature say, or seen in a call."""
 
 import math
+import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -73,7 +74,7 @@ class Maker:
     ) -> None:
         if inputs is not None and not isinstance(inputs, Mapping) and not callable(inputs):
             raise UsageError(
-                f"inputs={inputs!r} is not allowed; expected a dict by argument, or a function of the shape"
+                f"inputs={reprlib.repr(inputs)} is not allowed; expected a dict by argument, or a function of the shape"
             )
         self._name = name
         self._signature = signature
@@ -105,12 +106,14 @@ class Maker:
                 self._check_size(f"inputs[{name!r}]={said!r} has {each!r}", each, inputs)
         if not any(_is_tensor(said, inputs) for said in inputs.values()):
             example = f"{{{self._wanted[0]!r}: ({self._example()},), ...}}"
-            raise UsageError(f"inputs={dict(inputs)!r} says the sizes of no tensor; expected such as {example}")
+            raise UsageError(
+                f"inputs={reprlib.repr(dict(inputs))} says the sizes of no tensor; expected such as {example}"
+            )
 
     def _check_size(self, where: str, said: Any, inputs: Mapping[str, Any]) -> None:
         names = ", ".join(name for name, kind in self._key.items() if kind is int) or "of which none is an integer"
-        expected = f"expected integers from 1 and integers of the key, {names}"
-        if type(said) is int and said < 1:
+        expected = f"expected integers from 0 and integers of the key, {names}"
+        if type(said) is int and said < 0:
             raise UsageError(f"{where}; {expected}")
         if isinstance(said, str):
             if self._key.get(said) is str:

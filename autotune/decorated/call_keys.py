@@ -8,7 +8,7 @@ from autotune import platforms
 
 
 def make_reader(
-    places: Sequence[int], tensors: Sequence[int], count: int, names: Sequence[str]
+    places: Sequence[int], tensors: Sequence[int], names: Sequence[str]
 ) -> Callable[[tuple[Any, ...], Mapping[str, Any]], Any]:
     """Return what reads values and dtypes, of arguments by position if all are, in the least time."""
     current_index = platforms.current_index

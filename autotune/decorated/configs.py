@@ -1,6 +1,7 @@
 """Configs as Triton has them, and the space that they make: its members are listed, and pruned as Triton does."""
 
 import itertools
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -92,9 +93,17 @@ def _options(config: Any) -> dict[str, Any]:
     options = {name: getattr(config, name, None) for name in OPTIONS}
     for name in ("num_warps", "num_ctas"):
         given = options[name]
-        if given is not None and not (type(given) is int and given >= 1 and given.bit_count() == 1):
+        if given is not None and not _is_power_of_two(given):
             raise UsageError(f"configs has {name}={given!r}; expected a power of two")
     return {**values, **options}
+
+
+def _is_power_of_two(given: Any) -> bool:
+    try:
+        count = operator.index(given)
+    except TypeError:
+        return False
+    return count >= 1 and count.bit_count() == 1
 
 
 def _encode(values: Mapping[str, Any], name: str, *, is_whole: bool) -> int | str:

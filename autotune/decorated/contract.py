@@ -17,7 +17,7 @@ from autotune.decorated.signature import Signature
 from autotune.errors import UsageError
 from autotune.implementation import Implementation
 from autotune.operation import Cost, Operation
-from autotune.registry import KERNEL
+from autotune.own_kernels import OWN_IMPLEMENTATION
 from autotune.space import Config
 
 
@@ -53,7 +53,7 @@ def make_contract(
         receive=lambda shape, text: calls.__setitem__(shape, RecordedCall.from_text(text)),
     )
     implementation = Implementation(
-        name=KERNEL,
+        name=OWN_IMPLEMENTATION,
         operation=name,
         space=make_space(configs, prune),
         kernel=launched,

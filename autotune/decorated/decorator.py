@@ -10,6 +10,7 @@ from autotune.decorated.agreement import check_configs, check_given, check_refer
 from autotune.decorated.call_arguments import Inputs
 from autotune.decorated.configs import make_configs
 from autotune.decorated.kernel import MODES, DecoratedKernel, Mode
+from autotune.decorated.key_shapes import check_key
 from autotune.decorated.pruned import Pruning
 from autotune.decorated.signature import Signature, read_signature
 from autotune.errors import UsageError, suggestion
@@ -120,6 +121,7 @@ def tuned(
         for argument, names in named.items():
             _check_names(argument, names or (), signature)
         zero, restored = tuple(reset_to_zero or ()), tuple(restore_value or ())
+        check_key(tuple(key))
         check_configs("parameters" if configs is None else "configs", chosen.given, signature)
         check_given(tuple(key), chosen.triton, chosen.given, signature)
         given = chosen.given | signature.heuristics

@@ -11,7 +11,7 @@ from autotune.decorated.call_arguments import Arguments, Maker, tensor_of
 from autotune.decorated.key_shapes import KernelShape
 from autotune.decorated.launch import Launched
 from autotune.decorated.signature import Signature
-from autotune.errors import AutotuneError, UsageError
+from autotune.errors import AutotuneError, UsageError, one_line
 from autotune.space import Config
 
 CHECKED: Final = 512  # sizes are cut to this in checks, and what they leave over by it: so tiles of a part stay parts
@@ -84,12 +84,12 @@ class KernelDefinition:
         try:
             values = self._maker.make(shape, device="meta")
             for name in (*self._zero, *self._restored):
-                if tensor_of(values.get(name)) is None:
+                if values.get(name) is not None and tensor_of(values[name]) is None:
                     return f"{self._name}: reset_to_zero and restore_value are of tensors, which {name} is not"
-            for name in self._find_outputs(values):
-                if (made := tensor_of(values[name])) is not None and not made.numel():
-                    return f"{self._name}: {name} has sizes {tuple(made.shape)}; expected some elements to write"
-            self._launched.check_grid(shape, values)
+            outputs = {name: tensor_of(values[name]) for name in self._find_outputs(values)}
+            if not any(made is not None and made.numel() for made in outputs.values()):
+                return f"{self._name}: {', '.join(outputs)} would be empty; expected some elements to write"
+            self._launched.check_grid(shape, values, self._prune(shape), first=self._reference is None)
             self.check_shapes(shape)
         except AutotuneError as error:
             return str(error)
@@ -111,7 +111,10 @@ class KernelDefinition:
         Where arguments are those of a launch, no other shape's can be made: it is checked itself.
         """
         if self._given_shapes is not None:
-            found = tuple(self._given_shapes(shape))
+            try:
+                found = tuple(self._given_shapes(shape))
+            except Exception as error:
+                raise UsageError(f"{self._name}: check_shapes({shape}) raised {one_line(error)}") from error
             if strange := [each for each in found if type(each) is not type(shape)]:
                 expected = f"expected shapes, such as [{shape!r}]"
                 raise UsageError(f"{self._name}: check_shapes({shape}) returned {strange[0]!r}; {expected}")

@@ -1,13 +1,16 @@
 """The grid of a launch for every config: numbers, which other processes take where functions cannot go."""
 
-from collections.abc import Callable, Mapping
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from autotune.decorated.configs import Configs
 from autotune.decorated.recorded_call import Grid
-from autotune.errors import UsageError, one_line
+from autotune.errors import UsageError, suggestion
+from autotune.space import Config
 
 DIMENSIONS: Final = 3
+CHECKED: Final = 256  # configs at most, of which a list has some dozens
 
 
 def evaluate(grid: Any, kernel: Any, named: Mapping[str, Any], configs: Configs) -> tuple[Grid | None, ...]:
@@ -26,22 +29,53 @@ def evaluate(grid: Any, kernel: Any, named: Mapping[str, Any], configs: Configs)
     return tuple(of(configs.triton_config(config)) for config in configs.listed)
 
 
-def require_grid(name: str, grid: Any, kernel: Any, named: Mapping[str, Any], configs: Configs) -> None:
-    """Validate the grid of the first config, for arguments whose tensors have no data; one that reads data passes.
+def require_grid(
+    name: str,
+    grid: Any,
+    kernel: Any,
+    named: Mapping[str, Any],
+    configs: Configs,
+    kept: Sequence[Config],
+    *,
+    first: bool,
+) -> None:
+    """Validate the grids of these configs as far as they can be known, for arguments whose tensors have no data.
+
+    Args:
+        first: the first config must launch, as it is what others are compared with.
 
     Raises:
-        UsageError: it raised, or it is no one to three integers from 1.
+        UsageError: a grid reads what is no parameter, is no one to three integers, or each launches nothing.
     """
-    first = configs.triton_config(configs.listed[0])
+    found = [_numbers(name, grid, kernel, named, configs.triton_config(each), each) for each in kept[:CHECKED]]
+    is_empty = [each is not None and min(each) < 1 for each in found]
+    if all(is_empty) or (first and is_empty[0]):
+        raise UsageError(f"{name}: grid= gives {found[0]} for {kept[0]}; expected integers from 1")
+
+
+def _numbers(
+    name: str, grid: Any, kernel: Any, named: Mapping[str, Any], chosen: Any, config: Config
+) -> tuple[int, ...] | None:
+    """Return a grid's numbers; None where it needs a tensor's data, or raises for more than a misspelt name."""
     try:
-        found = _evaluate(grid, kernel, named, first)
-    except RuntimeError:  # torch's, of a tensor on the device meta that is asked for its data
-        return
-    except Exception as error:  # of the user's function
-        raise UsageError(f"{name}: grid= raised {one_line(error)} for {first}") from error
-    is_grid = isinstance(found, tuple | list) and 1 <= len(found) <= DIMENSIONS
-    if not is_grid or not all(isinstance(each, int) and each >= 1 for each in found):
-        raise UsageError(f"{name}: grid= gives {found!r} for {first}; expected one to three integers from 1")
+        found = _evaluate(grid, kernel, named, chosen)
+    except KeyError as error:
+        wanted = error.args[0] if error.args else None
+        if not isinstance(wanted, str) or wanted in named or wanted in chosen.all_kwargs():
+            return None
+        known = (*named, *config)
+        expected = f"expected some of {', '.join(known)}"
+        raise UsageError(f"{name}: grid= reads {wanted!r}{suggestion(wanted, known)}; {expected}") from None
+    except Exception:  # of the user's function: a launch has tensors with data, and a failure there is a row
+        return None
+    if not isinstance(found, tuple | list) or not 1 <= len(found) <= DIMENSIONS:
+        raise UsageError(f"{name}: grid= gives {found!r} for {config}; expected one to three integers")
+    if any(isinstance(each, float) for each in found):
+        raise UsageError(f"{name}: grid= gives {found!r} for {config}; expected integers")
+    try:
+        return tuple(map(operator.index, found))
+    except Exception:  # of a tensor without data
+        return None
 
 
 def _evaluate(grid: Any, kernel: Any, named: Mapping[str, Any], config: Any) -> Any:

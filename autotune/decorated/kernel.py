@@ -202,7 +202,7 @@ class DecoratedKernel:
         places = [place for place, name in enumerate(named) if name in self._key]
         constants = {*self.signature.constants}
         tensors = [place for place, name in enumerate(named) if place not in places and name not in constants]
-        read = make_reader(places, tensors, len(args), list(kwargs))
+        read = make_reader(places, tensors, list(kwargs))
         self._plans[(len(args), *kwargs) if kwargs else len(args)] = read
         return read
 
@@ -247,7 +247,10 @@ class DecoratedKernel:
         owner, why = find_kernel(self.name), ""
         if self.is_local:
             why = "a kernel inside a function is not searched" if self.mode == "first_call" else ""
-        elif owner is None or owner is self:
+        elif owner is None:  # the one that replaced it is gone
+            self.register()
+            return True
+        elif owner is self:
             return True
         elif reference := self.reference:
             now = owner.reference or "another kernel"

@@ -2,7 +2,7 @@
 
 import math
 import reprlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from typing import Any, ClassVar, Final
@@ -99,6 +99,13 @@ def _read(name: str, value: object, kind: object) -> int | str:
     raise InvalidShapeError(f"{name}={reprlib.repr(value)} is not allowed; expected an integer; {text}")
 
 
+def check_key(key: Collection[str]) -> None:
+    """Refuse a name that a shape has of its own."""
+    for each in key:
+        if each in OWN_FIELDS or hasattr(KernelShape, each):
+            raise UsageError(f"key={list(key)} has {each!r}, which every shape has; rename the parameter")
+
+
 def make_shape_class(
     name: str,
     module: str,
@@ -109,13 +116,7 @@ def make_shape_class(
 ) -> type[KernelShape]:
     """Make the shape class of a kernel; ``follow`` returns the dtypes of all tensors of a shape that gives one dtype,
     and ``counts`` has the fields that are sizes of tensors, each with one.
-
-    Raises:
-        UsageError: the key has a name that a shape has of its own.
     """
-    for each in key:
-        if each in OWN_FIELDS or hasattr(KernelShape, each):
-            raise UsageError(f"key={list(key)} has {each!r}, which every shape has; rename the parameter")
     family = [each for each, kind in key.items() if each in constants or kind is str]
     return make_dataclass(
         name,

@@ -40,6 +40,7 @@ class Launched:
         pre_hook: Hook | None,
         post_hook: Hook | None,
     ) -> None:
+        self.__module__ = signature.function.__module__  # whose compiles are watched
         self._name = name
         self._kernel = kernel
         self._signature = signature
@@ -94,16 +95,17 @@ class Launched:
             )
         return call.grids
 
-    def check_grid(self, shape: KernelShape, values: Mapping[str, Any]) -> None:
-        """Validate the grid of the first config, or that of the launch that asked for a search.
+    def check_grid(self, shape: KernelShape, values: Mapping[str, Any], kept: Sequence[Config], *, first: bool) -> None:
+        """Validate the grids of configs (``require_grid``), or that a launch that asked for a search left some.
 
         Raises:
-            UsageError: there is none, it raised, or it is no one to three integers from 1.
+            UsageError: there is none, or it is wrong.
         """
         if self._grid is None:
             self._grids_of_launch(shape)
         else:
-            require_grid(self._name, self._grid, self._kernel, values, self._configs)
+            named = {**self._signature.defaults, **values}
+            require_grid(self._name, self._grid, self._kernel, named, self._configs, kept, first=first)
 
     def _reset(self, values: Mapping[str, Any], inputs: Arguments) -> None:
         for name in self._zero:

@@ -14,7 +14,13 @@ from autotune.dispatch.batch_invariance import VARIABLE as BATCH_INVARIANT
 from autotune.dispatch.kernel import Alternative, Provenance
 from autotune.errors import InvalidConfigError, InvalidShapeError, UnknownNameError, UsageError
 from autotune.implementation import Implementation
-from autotune.registry import get_implementation, get_operation, implementation_reference, our_implementations
+from autotune.registry import (
+    get_implementation,
+    get_operation,
+    implementation_names,
+    list_names,
+    our_implementations,
+)
 from autotune.shape import Shape
 from autotune.space import Config, Value
 from autotune.trial import Candidate
@@ -83,7 +89,10 @@ def _parse_pin(text: str) -> tuple[str, Pin]:
     if not (operation and slash and implementation):
         raise UsageError(f"{origin} is not allowed; expected {GRAMMAR}")
     try:
-        implementation_reference(operation, implementation)
+        get_operation(operation)
+        if implementation not in implementation_names(operation):
+            known = list_names(operation)
+            raise UnknownNameError(f"implementation={implementation!r} of {operation} is unknown; registered: {known}")
         config = Config.parse(values)
     except UnknownNameError as error:
         raise UnknownNameError(f"{origin}: {error}") from None

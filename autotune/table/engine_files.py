@@ -41,18 +41,21 @@ def engine_files(trials: Sequence[Trial], key: str | None = None) -> dict[str, s
     candidates = [key] if key is not None else sizes
     if not candidates:
         raise UsageError(f"a {shape_class.__name__} has no size to be a key")
-    files = min((_files(rows, each) for each in candidates), key=len)
+    files = min((_files(rows, each, sizes) for each in candidates), key=len)
     return {name: json.dumps(found, indent=4) + "\n" for name, found in files.items()}
 
 
-def _files(rows: Sequence[Trial], key: str) -> dict[str, dict[str, dict[str, object]]]:
+def _files(rows: Sequence[Trial], key: str, sizes: Sequence[str]) -> dict[str, dict[str, dict[str, object]]]:
     shapes = [row.shape.as_dict() for row in rows]
-    following = {name for name in shapes[0] if 2 * sum(shape[name] == shape[key] for shape in shapes) > len(shapes)}
+    following = {name for name in sizes if 2 * sum(shape[name] == shape[key] for shape in shapes) > len(shapes)}
     files: dict[str, dict[str, dict[str, object]]] = {}
     in_order = sorted(zip(shapes, rows, strict=True), key=lambda each: int(each[0][key] or 0))
     for shape, row in in_order:
         left_out = {key, *(name for name in following if shape[name] == shape[key])}
-        files.setdefault(_name(shape, left_out, row.device.name), {})[str(shape[key])] = plain_config(row)
+        found = files.setdefault(_name(shape, left_out, row.device.name), {})
+        if (size := str(shape[key])) in found:
+            raise UsageError(f"key={key!r}: two winners are of one file and size, such as of {row.shape}")
+        found[size] = plain_config(row)
     return dict(sorted(files.items()))
 
 

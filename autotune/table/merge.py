@@ -118,7 +118,8 @@ class _Merging:
             for shelf in self._shelves(place):
                 deque(_keys_of_shelf(shelf, left.append), maxlen=0)
         refused = tuple(map(str, [*self._refused, *left]))
-        repaired = sum(map(len, self._damaged.values())) - len(left)
+        damaged = {str(error) for errors in self._damaged.values() for error in errors}
+        repaired = len(damaged - set(map(str, left)))
         return Merged(self._files, self._rows, self._added, refused, self._recordings, repaired)
 
     def _add_batch(self, batch: KeyedRows) -> None:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
-from weakref import WeakValueDictionary
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,6 +21,7 @@ from autotune.console import interrupts
 from autotune.correctness import Verdict
 from autotune.executor.select import Settings
 from autotune.operation import Operation
+from autotune.own_kernels import OwnKernels
 from autotune.registry import get_implementation
 from autotune.search import Confirmation
 from autotune.table import Store, write_shipped
@@ -96,7 +96,7 @@ def machine(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
     sample.serve_from(monkeypatch, here.home, here.results)
     sample.hide_gpu(monkeypatch)
     monkeypatch.setattr(health, "why_no_import", lambda name: None)  # which takes seconds to find
-    monkeypatch.setattr(registry, "_kernels", WeakValueDictionary())
+    monkeypatch.setattr(registry, "_kernels", OwnKernels())
     for registered in ("_operations", "_implementations"):  # none that other tests registered in this process
         ours = {name: path for name, path in getattr(registry, registered).items() if path.startswith("autotune.")}
         monkeypatch.setattr(registry, registered, ours)

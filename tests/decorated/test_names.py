@@ -1,22 +1,25 @@
 """A kernel is found by the name that a module has bound it to, whatever the name of its function."""
 
+import gc
 import importlib
 import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Final
+from typing import Any, Final
 
 import pytest
 import torch
 
 from autotune import dispatch, registry
 from autotune.console.kernel_option import named_operation
-from autotune.decorated import DecoratedKernel
+from autotune.decorated import DecoratedKernel, kernel
+from autotune.decorated.contract import Contract, make_contract
 from autotune.device import NVIDIA_H200
 from autotune.errors import UnknownNameError, UsageError
 from autotune.executor.messages import refer_to_problem
@@ -45,11 +48,11 @@ DECORATE: Final = HEADER.partition("def tuned")[0] + (
 )
 
 
-def launch(kernel: DecoratedKernel, size: int = 4) -> object:
+def launch(launched: DecoratedKernel, size: int = 4) -> object:
     """Launch without a GPU, and return the block of the config that was taken."""
-    kernel.fn = SimpleNamespace(run=lambda *_, **__: None)
-    kernel[(1,)](torch.empty(size), size)
-    return kernel.best_config.kwargs["BLOCK"]
+    launched.fn = SimpleNamespace(run=lambda *_, **__: None)
+    launched[(1,)](torch.empty(size), size)
+    return launched.best_config.kwargs["BLOCK"]
 
 
 @pytest.fixture
@@ -121,21 +124,21 @@ def test_two_kernels_of_one_function_need_names(make_module: Callable[[str], Mod
 def test_one_that_only_a_container_holds_is_served_here_and_found_by_no_other_process(
     make_module: Callable[[str], ModuleType],
 ) -> None:
-    kernel = make_module(f"{HEADER}\nKERNELS = {{64: tuned(64, name='held')}}\n").KERNELS[64]
-    assert kernel.reference == ""
-    shape = kernel.shape_class(size=64)
+    held = make_module(f"{HEADER}\nKERNELS = {{64: tuned(64, name='held')}}\n").KERNELS[64]
+    assert held.reference == ""
+    shape = held.shape_class(size=64)
     assert dispatch.get_kernel(shape, device=NVIDIA_H200.name).config["BLOCK"] == 64
     with pytest.raises(UsageError, match="operation='held': no module has a name for its kernel, by which other proc"):
-        refer_to_problem(kernel.operation, shape)
+        refer_to_problem(held.operation, shape)
 
 
 def test_a_name_that_is_bound_again_is_another_kernels(make_module: Callable[[str], ModuleType]) -> None:
     loop = "for b in (64, 128):\n    kernel = tuned(b, name=f'fill_{b}')\n    globals()[f'fill_{b}'] = kernel\n"
     made = make_module(f"{HEADER}\n{loop}del kernel\n_ = fill_128\n")
     for block in (64, 128):
-        kernel = getattr(made, f"fill_{block}")
-        assert launch(kernel) == block
-        assert registry.get_operation(f"fill_{block}") is kernel.operation
+        found = getattr(made, f"fill_{block}")
+        assert launch(found) == block
+        assert registry.get_operation(f"fill_{block}") is found.operation
         assert registry.operation_reference(f"fill_{block}") == f"a_user:fill_{block}.operation"
 
 
@@ -170,16 +173,98 @@ def test_an_alias_and_a_wrapper_of_ones_own_change_nothing(make_module: Callable
     assert named_operation(None, "a_user:counted") == "counted"
 
 
+@pytest.mark.parametrize("command", [["-m", "a_package.kernels"], ["a_script.py"]], ids=["module", "script"])
+def test_a_program_that_is_imported_too_registers_its_kernels_once(tmp_path: Path, command: list[str]) -> None:
+    package = tmp_path / "a_package"
+    package.mkdir()
+    body = f"{LIBRARY}\nimport autotune\n" + (
+        'fill = autotune.tuned([triton.Config({"BLOCK": 64})], key=["size"], name="fill")(_fill)\n'
+    )
+    ending = "from autotune import registry\nif __name__ == '__main__': print(registry.operation_reference('fill'))\n"
+    (package / "__init__.py").write_text("from a_package import kernels\n")
+    (package / "kernels.py").write_text(body + ending)
+    (tmp_path / "a_script.py").write_text(f"{body}\nimport a_helper\n{ending}")
+    (tmp_path / "a_helper.py").write_text("import a_script\n")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)]), "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run([sys.executable, *command], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout.split(":")[-1]) == (0, "fill.operation\n"), done.stderr
+
+
+def test_a_kernel_outlives_one_that_replaced_it(make_module: Callable[[str], ModuleType]) -> None:
+    made = make_module(f"{HEADER}\nfirst = tuned(64, name='kept')\nsecond = tuned(128, name='kept')\n")
+    assert launch(made.second) == 128
+    del made.second
+    gc.collect()
+    assert launch(made.first) == 64
+    assert registry.get_operation("kept") is made.first.operation
+
+
+def test_names_are_listed_while_kernels_come_and_go(make_module: Callable[[str], ModuleType]) -> None:
+    made = make_module(f"{HEADER}\n")
+    ended = threading.Event()
+    failures: list[BaseException] = []
+
+    def read() -> None:
+        try:
+            while not ended.is_set():
+                registry.operation_names()
+                registry.stray_implementations()
+        except BaseException as error:
+            failures.append(error)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for number in range(200):
+        made.tuned(64, name=f"short_{number}")
+    gc.collect()
+    ended.set()
+    reader.join()
+    assert not failures
+    assert not [name for name in registry.operation_names() if name.startswith("short_")]
+
+
+def test_one_whose_contract_cannot_be_made_is_left_out_and_told(
+    make_module: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = make_module(f"{HEADER}\nbroken = tuned(64, name='broken')\n")
+    monkeypatch.setattr(kernel, "make_contract", _refuse_broken)
+    assert made.broken.name == "broken"
+    with pytest.warns(RuntimeWarning, match="operation='broken' cannot be loaded: no such contract"):
+        assert "flash_attention" in [each.name for each in registry.loadable_operations()]
+    assert any("operation='broken' cannot be loaded" in line for line in registry.broken_registrations())
+
+
+def _refuse_broken(name: str, *given: Any) -> Contract:
+    if name == "broken":
+        raise UsageError("no such contract")
+    return make_contract(name, *given)
+
+
+def test_the_names_of_a_prompt_are_no_kernels(make_module: Callable[[str], ModuleType]) -> None:
+    made = make_module(f"{HEADER}\n_ = _12 = fast = tuned(64, name='fast')\n")
+    assert made.fast.reference == "a_user:fast"
+    del made.fast
+    assert made._.reference == ""
+
+
 def test_an_operation_that_is_no_kernels_is_not_replaced(make_module: Callable[[str], ModuleType]) -> None:
     registry.register("plain", "a_user:OPERATION")
     registry.register_implementation("halved", "triton", "a_user:IMPLEMENTATION")
-    for name, taken in (("plain", "a_user:OPERATION"), ("halved", "halved/triton, a_user:IMPLEMENTATION")):
-        with pytest.raises(UnknownNameError, match=f"operation='{name}' is registered already as {taken}; choose"):
+    for name, taken in (
+        ("plain", "plain' is registered already as a_user:OPERATION"),
+        ("halved", "halved/triton' is re"),
+    ):
+        with pytest.raises(UnknownNameError, match=f"operation='{taken}"):
             make_module(f"{HEADER}\nmine = tuned(64, name='{name}')\n")
-    kernel = make_module(f"{HEADER}\nmine = tuned(64, name='mine')\n").mine
-    with pytest.raises(UnknownNameError, match="operation='mine' is registered already as a_user:mine; choose"):
-        registry.register("mine", "elsewhere:OPERATION")
-    del kernel
+    made = make_module(f"{HEADER}\nmine = tuned(64, name='mine')\n")
+    for reference in ("elsewhere:OPERATION", "elsewhere:thing.operation"):
+        with pytest.raises(UnknownNameError, match="operation='mine' is registered already as a_user:mine; choose"):
+            registry.register("mine", reference)
+    registry.register("later", "elsewhere:later.operation")
+    with pytest.raises(UnknownNameError, match=r"'later' is registered already as elsewhere:later\.operation; choose"):
+        made.tuned(64, name="later")
+    with pytest.raises(UsageError, match="implementation='sweeps' of mine is not allowed; folders of tables are bench"):
+        registry.register_implementation("mine", "sweeps", "elsewhere:IMPLEMENTATION")
 
 
 def test_the_name_of_an_operation_of_another_module_is_taken(make_module: Callable[[str], ModuleType]) -> None:

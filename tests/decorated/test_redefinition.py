@@ -64,7 +64,7 @@ def test_registering_reads_no_table_again_and_keeps_the_picks_of_other_operation
     pick = dispatch.get_kernel(shape, device=NVIDIA_H200.name)
     read: list[int] = []
     monkeypatch.setattr(table_reading, "forget", lambda: read.append(1))
-    del registry._kernels["cell"]
+    del registry._kernels._kernels["cell"]
     importlib.reload(module)
     assert dispatch.get_kernel(shape, device=NVIDIA_H200.name) is pick
     registry.register_implementation("scale", "second", f"{total.reference}.implementation")

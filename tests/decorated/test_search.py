@@ -367,6 +367,8 @@ none = autotune.tuned(configs, grid=lambda meta: (meta["size"] // meta["BLOCK"],
 many = autotune.tuned(configs, grid=(1, 2, 3, 4), name="many", **given)(_fill)
 paired = autotune.tuned(configs, key, grid=grid, inputs=lambda shape: (1, 2), name="paired")(_fill)
 checked = autotune.tuned(configs, grid=grid, check_shapes=lambda shape: [3], name="checked", **given)(_fill)
+failing = autotune.tuned(configs, grid=grid, check_shapes=lambda shape: {}["x"], name="failing", **given)(_fill)
+empty = autotune.tuned(configs, key, grid=grid, inputs={"x_ptr": (0,)}, name="empty")(_fill)
 reset = autotune.tuned(configs, grid=grid, reset_to_zero=["size"], name="reset", **given)(_fill)
 raising = autotune.tuned(configs, key, grid=grid, inputs=lambda shape: {"x_ptr": shape.width}, name="raising")(_fill)
 """
@@ -380,10 +382,12 @@ raising = autotune.tuned(configs, key, grid=grid, inputs=lambda shape: {"x_ptr":
         ("gridless", 64, "grid= is not given, so a search cannot launch it; give the one of its launches, such as"),
         ("raising", 64, "inputs(size=64, float16) raised AttributeError: "),
         ("whole", 0, "whole: size=0 is not allowed in a search; expected 1 or more, as it is a size of x_ptr"),
-        ("gone", 64, "gone: grid= raised KeyError: 'BLOK' for BLOCK: 64"),
-        ("halves", 64, "halves: grid= gives (1.0,) for BLOCK: 64"),
-        ("none", 63, "none: grid= gives (0,) for BLOCK: 64"),
-        ("many", 64, "expected one to three integers from 1"),
+        ("gone", 64, "gone: grid= reads 'BLOK' (did you mean 'BLOCK'?); expected some of x_ptr, size, BLOCK"),
+        ("halves", 64, "halves: grid= gives (1.0,) for BLOCK=64"),
+        ("none", 63, "none: grid= gives (0,) for BLOCK=64"),
+        ("many", 64, "expected one to three integers"),
+        ("failing", 64, "failing: check_shapes(size=64, float16) raised KeyError: 'x'"),
+        ("empty", 64, "empty: x_ptr would be empty; expected some elements to write"),
         ("paired", 64, "paired: inputs(size=64, float16) returned tuple; expected a dict of x_ptr, size"),
         ("checked", 64, "checked: check_shapes(size=64, float16) returned 3; expected shapes, such as ["),
         ("reset", 64, "reset: reset_to_zero and restore_value are of tensors, which size is not"),
@@ -412,12 +416,41 @@ def test_what_a_search_could_not_measure_is_refused_before_it_is_planned(
     assert not gpu.asked
 
 
-def test_a_grid_that_reads_a_tensor_is_left_to_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+MEASURABLE: Final = """
+import numpy as np
+import torch
+
+@triton.jit
+def _part(x_ptr, bias_ptr, size, BLOCK: tl.constexpr, SPLIT: tl.constexpr = 2):
+    tl.store(x_ptr + tl.arange(0, BLOCK), 1.0, mask=tl.arange(0, BLOCK) < size)
+
+several = [triton.Config({"BLOCK": block}) for block in (128, 64)]
+sizes = {"x_ptr": ("size",), "bias_ptr": (0,)}
+
+def make(grid, configs=several, inputs=sizes, **named):
+    return autotune.tuned(configs, key, grid=grid, inputs=inputs, **named)(_part)
+
+reads = make(lambda meta: (meta["x_ptr"].max().int().item(),), name="reads")
+default = make(lambda meta: (meta["SPLIT"],), name="default")
+device = make(lambda meta: (torch.cuda.get_device_properties(meta["x_ptr"].device).multi_processor_count,), name="d")
+pruned = make(lambda meta: (meta["size"] // meta["BLOCK"],), name="pruned", prune_configs_by={
+    "early_config_prune": lambda configs, named, **_: [c for c in configs if c.kwargs["BLOCK"] <= named["size"]]})
+winning = make(lambda meta: (meta["size"] // meta["BLOCK"],), name="winning", reference=lambda x_ptr: x_ptr)
+whole_numbers = make(lambda meta: (np.int64(2), np.int32(1)), name="whole_numbers")
+optional = make(grid, name="optional", reset_to_zero=["bias_ptr"], inputs=lambda shape: {
+    "x_ptr": torch.zeros(shape.size), "bias_ptr": None, "size": shape.size})
+warps = make(grid, [triton.Config({"BLOCK": 64}, num_warps=np.int64(4))], name="warps")
+"""
+
+
+@pytest.mark.parametrize(
+    "name", ["reads", "default", "device", "pruned", "winning", "whole_numbers", "optional", "warps"]
+)
+def test_what_a_search_can_measure_is_not_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "reading", raising=False)
-    reading = 'reading = autotune.tuned(configs, grid=lambda meta: (meta["x_ptr"].max().int().item(),), **given)(_fill)'
-    (tmp_path / "reading.py").write_text(f"{BARE}\n{reading}\n")
-    kernel = importlib.import_module("reading").reading
+    monkeypatch.delitem(sys.modules, "measurable", raising=False)
+    (tmp_path / "measurable.py").write_text(BARE + MEASURABLE)
+    kernel = getattr(importlib.import_module("measurable"), name)
     assert kernel.operation.unsearchable(kernel.shape_class(size=64)) is None
 
 

@@ -52,6 +52,14 @@ def test_one_row_that_does_not_follow_has_a_file_of_its_own() -> None:
     }
 
 
+def test_a_flag_does_not_follow_a_size_of_one() -> None:
+    shapes = [sample.shape(512, batch=1), sample.shape(1024, batch=1), sample.shape(512, batch=1, causal=False)]
+    files = engine_files([sample.trial(each) for each in shapes])
+    assert sum(len(load(text)) for text in files.values()) == 3
+    assert sum("causal=True" in name for name in files) == 1
+    assert sum(len(load(text)) for text in engine_files([sample.trial(each) for each in shapes], "batch").values()) == 3
+
+
 def test_another_key_may_be_named() -> None:
     files = engine_files(rows(), "batch")
     assert len(files) == 3

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 from typing import Any, Final
-from weakref import WeakValueDictionary
 
 import pytest
 
 from autotune import registry
+from autotune.own_kernels import OwnKernels
 from autotune.trial import Stage, Trial
 from tests import sample
 from tests.outside.row_scale.space import IMPLEMENTATION, RowShape
@@ -24,7 +24,7 @@ def isolate(monkeypatch: pytest.MonkeyPatch) -> None:
         ours = {name: path for name, path in getattr(registry, registered).items() if path.startswith("autotune.")}
         monkeypatch.setattr(registry, registered, ours)
     monkeypatch.setattr(registry, "_registering", {})
-    monkeypatch.setattr(registry, "_kernels", WeakValueDictionary())
+    monkeypatch.setattr(registry, "_kernels", OwnKernels())
 
 
 def register(monkeypatch: pytest.MonkeyPatch) -> None:
