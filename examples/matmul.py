@@ -24,16 +24,11 @@ import autotune
 triton.set_allocator(lambda size, alignment, stream: torch.empty(size, dtype=torch.int8, device="cuda"))
 
 
-def count_programs(meta: dict[str, int]) -> tuple[int]:
-    """Return the grid: a program a tile, ``PROGRAMS`` at most."""
-    return (min(meta["PROGRAMS"], triton.cdiv(meta["m"], meta["BM"]) * triton.cdiv(meta["n"], meta["BN"])),)
-
-
 @autotune.tuned(
     parameters={"BM": [128, 64], "BN": [256, 128], "BK": [64, 32], "PROGRAMS": [132, 65536], "num_warps": [8, 4]},
     key=["m", "n", "k"],
     inputs={"a_ptr": ("m", "k"), "b_ptr": ("k", "n"), "c_ptr": ("m", "n")},
-    grid=count_programs,
+    grid=lambda meta: (min(meta["PROGRAMS"], triton.cdiv(meta["m"], meta["BM"]) * triton.cdiv(meta["n"], meta["BN"])),),
     reference=lambda a_ptr, b_ptr: a_ptr @ b_ptr,
     cost=lambda shape: 2 * shape.m * shape.n * shape.k,
     name="matmul",
@@ -80,9 +75,13 @@ def matmul_kernel(
 
 if __name__ == "__main__":
     device, error = "cuda" if torch.cuda.is_available() else "cpu", 0.0
+
+    def tiles(meta: dict[str, int]) -> tuple[int]:
+        return (min(meta["PROGRAMS"], triton.cdiv(meta["m"], meta["BM"]) * triton.cdiv(meta["n"], meta["BN"])),)
+
     for m, n, k in ((200, 136, 104), (199, 131, 101)):
         a, b = torch.randn(m, k, device=device).half(), torch.randn(k, n, device=device).half()
         c = torch.empty(m, n, device=device, dtype=torch.float16)
-        matmul_kernel[count_programs](a, b, c, m, n, k)
+        matmul_kernel[tiles](a, b, c, m, n, k)
         error = max(error, (c.double() - a.double() @ b.double()).abs().max().item())
     print(f"matmul with {matmul_kernel.best_config}: largest error {error:.1e}")
