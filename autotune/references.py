@@ -32,12 +32,6 @@ def is_reference(reference: object) -> bool:
     return isinstance(reference, str) and re.fullmatch(FORM, reference) is not None
 
 
-def load_reference(reference: str) -> Any:
-    """Return what a ``"module:attribute"`` names; UsageError for another form, UnknownNameError if it is not there."""
-    require_form(reference, "reference")
-    return load(reference)
-
-
 def load(path: str) -> Any:
     """Return what a reference of the right form names; UnknownNameError if it is not there."""
     if path not in _loaded:

@@ -140,7 +140,7 @@ def _tell_registered(operation: str) -> None:
 
 def operation_names() -> list[str]:
     """Return the names of all registered operations, sorted."""
-    return sorted({*_all_operations(), *_kernels.names()})
+    return sorted(_known_names())
 
 
 def loadable_operations() -> list[Operation[Any]]:
@@ -149,7 +149,7 @@ def loadable_operations() -> list[Operation[Any]]:
     One whose reference cannot be loaded is left out with a warning: a broken package of somebody else's stops nobody.
     """
     found = []
-    for name in dict.fromkeys([*_all_operations(), *_kernels.names()]):
+    for name in _known_names():
         try:
             found.append(get_operation(name))
         except UnknownNameError as error:
@@ -281,16 +281,20 @@ def registering_module(operation: str) -> str:
 
 def implementation_reference(operation: str, name: str) -> str:
     """Return the reference of an implementation, for another process to register."""
-    _require_known(operation)
-    require_text("implementation", name, "triton")
+    require_implementation(operation, name)
     if name == OWN_IMPLEMENTATION and (kernel := _kernels.find(operation)) is not None:
         return f"{require_reference(kernel)}{IMPLEMENTATION_END}"
-    known = _all_implementations()
-    if (operation, name) not in known:
+    return _all_implementations()[operation, name]
+
+
+def require_implementation(operation: str, name: str) -> None:
+    """Raise UnknownNameError unless an operation has an implementation of that name."""
+    _require_known(operation)
+    require_text("implementation", name, "triton")
+    if name not in implementation_names(operation):
         raise UnknownNameError(
             f"implementation={name!r} of {operation} is unknown; registered: {list_names(operation)}"
         )
-    return known[operation, name]
 
 
 def list_names(operation: str) -> str:
@@ -301,13 +305,13 @@ def list_names(operation: str) -> str:
 
 def stray_implementations() -> list[str]:
     """Return the titles of implementations whose operation is not registered: misspelt, or yet to come."""
-    known = {*_all_operations(), *_kernels.names()}
+    known = _known_names()
     return [f"{operation}/{name}" for operation, name in _all_implementations() if operation not in known]
 
 
 def broken_registrations() -> list[str]:
     """Return a line for each operation and implementation that cannot be loaded, or whose name is not allowed."""
-    known = dict.fromkeys([*_all_operations(), *_kernels.names()])
+    known = _known_names()
     names = (name for name, _ in installed(OPERATION_ENTRY_POINTS))
     refused = [reason for name in names if (reason := why_no_name(name)) is not None]
     asked: list[Callable[[], object]] = [partial(get_operation, name) for name in known]
@@ -322,6 +326,11 @@ def _problem_of(load: Callable[[], object]) -> str:
     except (AutotuneError, OSError) as error:
         return str(error)
     return ""
+
+
+def _known_names() -> list[str]:
+    """Return the names of all operations: ours, registered ones, those of packages, and kernels'."""
+    return list(dict.fromkeys([*_all_operations(), *_kernels.names()]))
 
 
 def _all_operations() -> dict[str, str]:

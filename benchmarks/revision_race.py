@@ -155,9 +155,9 @@ def main() -> None:
             tree.mkdir()
             extract(given.before, tree)
         install_before(tree.resolve(), Path(folder))
-        if given.races is not None and given.races.exists():
-            parser.error(f"--races {given.races} is there already; name another file, raced_rows takes several")
         if given.races is not None:
+            if given.races.exists():
+                parser.error(f"--races {given.races} is there already; name another file, raced_rows takes several")
             write_bytes(given.races, b"[]")  # a place that cannot be written is known before an hour of races
         hashes = (source_hashes(tree.resolve()), source_hashes(ROOT)) if given.races else None
         raced, races = [], []

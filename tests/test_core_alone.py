@@ -13,7 +13,8 @@ import pytest
 ROOT: Final = Path(__file__).resolve().parent.parent
 ABOVE: Final = (
     *("autotune/lab", "autotune/cli", "tests/lab", "tests/cli", "tests/benchmarks", "benchmarks", "tests/docs"),
-    "tests/decorated/test_search.py",  # by the command line
+    *("tests/decorated/by_block.py", "tests/decorated/test_search.py"),  # on the GPU of the benchmarks' tests
+    "tests/decorated/test_commands.py",
 )
 FAST: Final = (
     *("tests/test_exports.py", "tests/test_implementation.py", "tests/test_layout.py", "tests/test_registry.py"),

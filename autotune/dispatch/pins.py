@@ -14,13 +14,7 @@ from autotune.dispatch.batch_invariance import VARIABLE as BATCH_INVARIANT
 from autotune.dispatch.kernel import Alternative, Provenance
 from autotune.errors import InvalidConfigError, InvalidShapeError, UnknownNameError, UsageError
 from autotune.implementation import Implementation
-from autotune.registry import (
-    get_implementation,
-    get_operation,
-    implementation_names,
-    list_names,
-    our_implementations,
-)
+from autotune.registry import get_implementation, get_operation, our_implementations, require_implementation
 from autotune.shape import Shape
 from autotune.space import Config, Value
 from autotune.trial import Candidate
@@ -89,10 +83,7 @@ def _parse_pin(text: str) -> tuple[str, Pin]:
     if not (operation and slash and implementation):
         raise UsageError(f"{origin} is not allowed; expected {GRAMMAR}")
     try:
-        get_operation(operation)
-        if implementation not in implementation_names(operation):
-            known = list_names(operation)
-            raise UnknownNameError(f"implementation={implementation!r} of {operation} is unknown; registered: {known}")
+        require_implementation(operation, implementation)
         config = Config.parse(values)
     except UnknownNameError as error:
         raise UnknownNameError(f"{origin}: {error}") from None
