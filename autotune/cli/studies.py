@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,12 +18,16 @@ from autotune.dispatch import default_config
 from autotune.errors import AutotuneError, SearchError, UsageError
 from autotune.executor.compile_pool import limit_jobs
 from autotune.executor.head_start import HeadStart
+from autotune.executor.replay import ReplayExecutor
 from autotune.executor.select import ExecutorInfo, Settings, describe_executor
 from autotune.executor.settings import GpuNames
+from autotune.implementation import Implementation
 from autotune.search import Limits, Sampler
 from autotune.search.budget import check_start
 from autotune.search.plan import SearchPlan, make_plan
 from autotune.search.session import why_skipped
+from autotune.shape import Shape
+from autotune.space import Config
 from autotune.table import Store, home, warn_damaged
 from autotune.tuning import Tuning, Workload, find_answers, take_turns, tune, why_unwritable
 from autotune.units import count_text
@@ -68,14 +73,9 @@ def preview(request: SearchRequest) -> None:
             console.print(f"not recorded: a search of this needs the GPU; planned as on an {here.device.name}")
             where = ExecutorInfo("gpu", here.device, here.toolchain, here.policy)
         reasons = {each.name: why_skipped(operation, each, shape, where) for each in answer.implementations}
+        planned = partial(make_plan, limits=limits, sampler=request.sampler, jobs=jobs)
         plans = {
-            each.name: make_plan(
-                *(operation, each, shape, where, store),
-                limits=limits,
-                sampler=request.sampler,
-                jobs=jobs,
-                default=default_config(each, shape, where.device) if where.name == "gpu" else None,
-            )
+            each.name: planned(*(operation, each, shape, where, store), default=_served_default(each, shape, where))
             for each in answer.implementations
             if reasons[each.name] is None
         }
@@ -91,6 +91,13 @@ def preview(request: SearchRequest) -> None:
                 data.append(plan_data(plans[name]))
     if request.as_json:
         print(json.dumps(data, indent=2))
+
+
+def _served_default(
+    implementation: Implementation[Any], shape: Shape, where: ExecutorInfo | ReplayExecutor
+) -> Config | None:
+    """Return the default that a search on a GPU races; None in a replay, whose default is the space's."""
+    return default_config(implementation, shape, where.device) if where.name == "gpu" else None
 
 
 def run(request: SearchRequest, begun: HeadStart) -> Tuning:
