@@ -235,6 +235,19 @@ def padded_with(*, loads: str, **options: Any) -> Problem:
     return Problem(varlen.KERNEL.bind(config, shape), draw, {"cu_seqlens_q": None, "cu_seqlens_k": None} | options)
 
 
+def padded_in_gluon(*, sinks: torch.Tensor | None = None, has_all: bool = True, **options: Any) -> Problem:
+    """As ``padded_with``; of its numbers not ``has_all`` leaves the lengths of the keys alone."""
+    problem = padded_with(loads="pointer", **options)
+    sizes: dict[str, Any] = {"batch": 3, "heads": 4, "kv_heads": 2, "max_seq_q": 8, "head_dim": 16, "head_dim_v": 32}
+    shape = VarlenShape(**sizes, max_seq_kv=20, dtype="float16", causal=True, sinks=sinks is not None)
+
+    def draw() -> dict[str, torch.Tensor]:
+        drawn = {name: each for name, each in problem.draw().items() if has_all or name in ("q", "k", "v", "seqused_k")}
+        return drawn | ({} if sinks is None else {"sinks": sinks.clone()})
+
+    return Problem(packed.KERNEL.bind(PACKED.space.default(shape, NVIDIA_H200), shape), draw, problem.options)
+
+
 def problems() -> Iterator[Problem]:
     """Yield calls of all kernels, of all forms of arguments that their launches take."""
     heads = torch.zeros(PAGED.heads)
@@ -276,6 +289,8 @@ def problems() -> Iterator[Problem]:
     yield packed_in_gluon(has_used=True, scale=0.3)
     yield padded_with(loads="pointer", return_lse=True)
     yield padded_with(loads="descriptor", scale=0.3)
+    yield padded_in_gluon(sinks=heads, return_lse=True)
+    yield padded_in_gluon(has_all=False, scale=0.3)
     yield prefill_with()
     yield prefill_with(return_lse=True, scale=0.1)
     yield prefill_with(replace(PAGED, kv_dtype="float8_e4m3fn"), k_scale=scale, v_scale=scale)

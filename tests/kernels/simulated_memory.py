@@ -185,7 +185,7 @@ class Pointer:
         return SimpleNamespace(element_ty=next((name for name, each in DTYPES.items() if each is held), held))
 
 
-def store(pointer: Pointer, value: Any, mask: Any = True) -> None:
+def store(pointer: Pointer, value: Any, mask: Any = True, *, cache_modifier: str = "") -> None:
     offsets, value = np.asarray(pointer.offsets), np.asarray(value)
     mask = np.broadcast_to(mask, value.shape)
     pointer.array.reshape(-1)[offsets[mask]] = value[mask]

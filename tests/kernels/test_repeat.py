@@ -18,6 +18,7 @@ from autotune.kernels.flash_attention.triton_split_keys.forward import attend_sh
 from autotune.kernels.flash_attention.triton_split_values.forward import flash_attention_columns_forward
 from autotune.kernels.flash_attention.triton_split_width.forward import flash_attention_pieces_forward
 from autotune.kernels.flash_attention_varlen.gluon_hopper.forward import varlen_attention_forward
+from autotune.kernels.flash_attention_varlen.gluon_hopper.padded_rows import PaddedOutput, number_rows
 from autotune.kernels.flash_attention_varlen.gluon_hopper.tile_table import write_tiles
 from autotune.kernels.flash_attention_varlen.triton import repeat as varlen
 from autotune.kernels.flash_attention_varlen.triton.forward import flash_attention_varlen_forward
@@ -34,6 +35,8 @@ from autotune.kernels.workspace import Workspace
 
 WHOLE: Final = torch.empty(2, 40)
 BEGIN: Final = 32  # of a rest
+SIZES: Final = ("batch", "queries", "words of a row")
+PADDED: Final = PaddedOutput(None, None, *SIZES)
 PARTIALS: Final = Partials(torch.empty(2, 4, 8), torch.empty(2, 2, 4), None)
 
 
@@ -73,7 +76,9 @@ PIECES: Final = DENSE | {f"{name}_rest": f"rest of {name}" for name in "qkv"}
 SHARES: Final = DENSE | {"partials": (*ROOM, None)}
 COMBINE: Final = {"partials": (*ROOM, None)} | {name: name for name in OUTPUTS}
 VARLEN: Final = {name: name for name in varlen.NAMES[:6]} | {"padding": varlen.NAMES[6:], "outputs": OUTPUTS}
-TILES: Final = {name: name for name in ("table", *varlen.NAMES[3:5], "seqused_q", "seqused_k")}
+TILES: Final = {name: name for name in ("table", *varlen.NAMES[3:5], "seqused_q", "seqused_k")} | {"numbers": None}
+NUMBERS: Final = {"numbers": "table", "q_lens": "seqused_q", "kv_lens": "seqused_k", "kv_starts": "kv_starts"}
+PADDED_TILES: Final = {**dict.fromkeys(TILES), "table": "table", "numbers": "table"}
 PACKED: Final = {name: name for name in ("q", "k", "v", *OUTPUTS, "sinks", "table")}
 CASES: Final = {
     "flash_attention": Repeated("flash_attention.repeat", (flash_attention_forward,), (DENSE,), dense.NAMES),
@@ -98,7 +103,14 @@ CASES: Final = {
     "flash_attention_varlen in Gluon": Repeated(
         "flash_attention_varlen.gluon_hopper.repeat",
         (write_tiles, varlen_attention_forward),
-        (TILES, PACKED),
+        (TILES, PACKED | {"padded": None}),
+        varlen.NAMES,
+        needs_descriptors=True,
+    ),
+    "flash_attention_varlen of a padded batch in Gluon": Repeated(
+        "flash_attention_varlen.gluon_hopper.repeat",
+        (number_rows, write_tiles, varlen_attention_forward),
+        (NUMBERS, PADDED_TILES, PACKED | {"padded": ("out", "table", *SIZES)}),
         varlen.NAMES,
         needs_descriptors=True,
     ),
@@ -153,7 +165,8 @@ def first_argument(name: str) -> Any:
         return WHOLE
     if name in ("q_rest", "k_rest", "v_rest"):
         return WHOLE[:, BEGIN:]
-    return {"partials": PARTIALS, "table": PARTIALS.statistics}.get(name, f"constant {name}")
+    known = {"partials": PARTIALS, "table": PARTIALS.statistics, "numbers": PARTIALS.statistics, "padded": PADDED}
+    return known.get(name, f"constant {name}")
 
 
 def named(value: Any, name_of: Callable[[Any], str | None]) -> Any:

@@ -15,6 +15,7 @@ from autotune.kernels.flash_attention.gluon_hopper.rings import begin_ring, hand
 from autotune.kernels.flash_attention.gluon_hopper.schedule import block_bounds, block_bounds_of
 from autotune.kernels.flash_attention.gluon_hopper.turns import end_turn
 from autotune.kernels.flash_attention.gluon_hopper.weights import as_factor, shift_of, visible_keys
+from autotune.kernels.flash_attention_varlen.gluon_hopper.padded_rows import clear_padding
 from autotune.kernels.flash_attention_varlen.gluon_hopper.ragged import SequenceRows, as_dense, fill_rows, place_of
 from autotune.kernels.flash_attention_varlen.gluon_hopper.tile_table import count_tiles, read_tile
 from autotune.kernels.gluon import (
@@ -33,7 +34,7 @@ _POINTERS = ["log_sum_exp", "sinks", "table"]
 
 
 class PackedFeatures(NamedTuple):
-    """The features of a problem that a binary is compiled for; ``has_used`` where not all queries need count."""
+    """The features of a problem that a binary is compiled for; ``has_used`` where not all packed queries need count."""
 
     causal: bool
     window: bool
@@ -41,6 +42,7 @@ class PackedFeatures(NamedTuple):
     key_parts: int  # of the columns of queries and keys, each a product of its own
     has_used: bool
     heads_together: bool
+    padded: bool
 
 
 class PackedOperands(NamedTuple):
@@ -77,13 +79,13 @@ class SequenceNumbers(NamedTuple):
 
 @gluon.jit(do_not_specialize=_NUMBERS, do_not_specialize_on_alignment=[*_POINTERS, *_NUMBERS])
 def varlen_attention_forward(
-    q, k, v, out, log_sum_exp, sinks, table, heads, group, window, score_scale, softcap,
+    q, k, v, out, log_sum_exp, sinks, table, padded, heads, group, window, score_scale, softcap,
     FEATURES: gl.constexpr, SCHEDULE: gl.constexpr,
 ):  # fmt: skip
     """Compute ``out = softmax(q k^T) v`` of each sequence; every program takes each N-th tile of the table.
 
     ``q``, ``k``, ``v`` and ``out`` are ragged descriptors of ``[T, H, D]``, ``log_sum_exp`` is fp32 ``[T, H]`` or None,
-    ``sinks`` ``[H]`` or None.
+    ``sinks`` ``[H]`` or None. ``padded`` is the output of a padded batch, whose other rows are cleared, or None.
     """
     CONSUMERS: gl.constexpr = SCHEDULE.consumers
     SLOTS: gl.constexpr = SCHEDULE.slots
@@ -99,7 +101,7 @@ def varlen_attention_forward(
         out_tiles = view_as(q_ring.tiles, out.dtype, [OUT_SLOTS] + out.block_shape, out.layout)  # noqa: RUF005 (Triton's language)
     else:
         out_tiles = gl.allocate_shared_memory(out.dtype, [CONSUMERS] + out.block_shape, out.layout)  # noqa: RUF005
-    if CONSUMERS == 1:
+    if not FEATURES.padded and CONSUMERS == 1:
         gl.warp_specialize(
             [
                 (consume_packed, (0, rings, out_tiles, tensors, call, FEATURES, SCHEDULE)),
@@ -108,7 +110,7 @@ def varlen_attention_forward(
             [1],
             [PRODUCER_REGISTERS],
         )
-    elif CONSUMERS == 2:
+    elif not FEATURES.padded and CONSUMERS == 2:
         gl.warp_specialize(
             [
                 (consume_packed, (0, rings, out_tiles, tensors, call, FEATURES, SCHEDULE)),
@@ -118,7 +120,7 @@ def varlen_attention_forward(
             [4, 1],
             [REGISTERS, PRODUCER_REGISTERS],
         )
-    else:
+    elif not FEATURES.padded and CONSUMERS == 3:
         gl.warp_specialize(
             [
                 (consume_packed, (0, rings, out_tiles, tensors, call, FEATURES, SCHEDULE)),
@@ -128,6 +130,39 @@ def varlen_attention_forward(
             ],
             [4, 4, 1],
             [REGISTERS, REGISTERS, PRODUCER_REGISTERS],
+        )
+    elif CONSUMERS == 1:
+        gl.warp_specialize(
+            [
+                (consume_packed, (0, rings, out_tiles, tensors, call, FEATURES, SCHEDULE)),
+                (produce_packed, (rings, tensors, call, FEATURES, SCHEDULE)),
+                (clear_padding, (padded, log_sum_exp, sinks, heads)),
+            ],
+            [1, 1],
+            [PRODUCER_REGISTERS, PRODUCER_REGISTERS],
+        )
+    elif CONSUMERS == 2:
+        gl.warp_specialize(
+            [
+                (consume_packed, (0, rings, out_tiles, tensors, call, FEATURES, SCHEDULE)),
+                (consume_packed, (1, rings, out_tiles, tensors, call, FEATURES, SCHEDULE)),
+                (produce_packed, (rings, tensors, call, FEATURES, SCHEDULE)),
+                (clear_padding, (padded, log_sum_exp, sinks, heads)),
+            ],
+            [4, 1, 1],
+            [REGISTERS, PRODUCER_REGISTERS, PRODUCER_REGISTERS],
+        )
+    else:
+        gl.warp_specialize(
+            [
+                (consume_packed, (0, rings, out_tiles, tensors, call, FEATURES, SCHEDULE)),
+                (consume_packed, (1, rings, out_tiles, tensors, call, FEATURES, SCHEDULE)),
+                (consume_packed, (2, rings, out_tiles, tensors, call, FEATURES, SCHEDULE)),
+                (produce_packed, (rings, tensors, call, FEATURES, SCHEDULE)),
+                (clear_padding, (padded, log_sum_exp, sinks, heads)),
+            ],
+            [4, 4, 1, 1],
+            [REGISTERS, REGISTERS, PRODUCER_REGISTERS, PRODUCER_REGISTERS],
         )
 
 
@@ -151,9 +186,10 @@ def produce_packed(rings, tensors, call, FEATURES: gl.constexpr, SCHEDULE: gl.co
     turn = 0
     tiles = count_tiles(tensors.table, call.heads)
     for number in range(gl.program_id(0), tiles, gl.num_programs(0)):
-        tile = read_tile(tensors.table, number, tiles, call.heads, FEATURES.heads_together)
+        tile = read_tile(tensors.table, number, tiles, call.heads, FEATURES.heads_together, FEATURES.padded)
         bounds = block_bounds(tile.row, numbers_of(tile, call), BLOCK_Q, BLOCK_K, FEATURES)
         queries, keys = SequenceRows(tile.begin, tile.count), SequenceRows(tile.first_key, tile.length)
+        values = SequenceRows(tile.first_value, tile.length)
         for consumer in gl.static_range(CONSUMERS):
             row = tile.row + consumer * ROWS
             fill_rows(q_ring, tensors.q, queries, row, tile.head, q_turn + consumer, PARTS, Q_SLOTS)
@@ -162,7 +198,7 @@ def produce_packed(rings, tensors, call, FEATURES: gl.constexpr, SCHEDULE: gl.co
         for step in range(bounds.low, bounds.high):
             key = (bounds.high - 1 - (step - bounds.low)) * BLOCK_K
             fill_rows(k_ring, tensors.k, keys, key, kv_head, turn, PARTS, SLOTS)
-            fill_rows(v_ring, tensors.v, keys, key, kv_head, turn, 1, SLOTS)
+            fill_rows(v_ring, tensors.v, values, key, kv_head, turn, 1, SLOTS)
             turn += 1
 
 
@@ -190,7 +226,7 @@ def consume_packed(
     q_turn = CONSUMER
     turn = 0
     tiles = count_tiles(tensors.table, call.heads)
-    tile = read_tile(tensors.table, gl.program_id(0), tiles, call.heads, FEATURES.heads_together)
+    tile = read_tile(tensors.table, gl.program_id(0), tiles, call.heads, FEATURES.heads_together, FEATURES.padded)
     for number in range(gl.program_id(0), tiles, gl.num_programs(0)):
         numbers = numbers_of(tile, call)
         bounds = block_bounds(tile.row, numbers, BLOCK_Q, BLOCK_K, FEATURES)
@@ -218,11 +254,11 @@ def consume_packed(
         accumulator = warpgroup_mma(weights, v_tile, state.accumulator, is_async=True)
         factor, row_log_sum_exp = end_packed_rows(state, rows, tile, tensors.sinks, FEATURES)
         if tensors.log_sum_exp is not None:
-            places = gl.cast(tile.begin + rows, gl.int64) * call.heads + tile.head
+            places = gl.cast(tile.out_begin + rows, gl.int64) * call.heads + tile.head
             gl.store(tensors.log_sum_exp + places, row_log_sum_exp, mask=rows < tile.count)
         following = gl.minimum(number + gl.num_programs(0), tiles - 1)
         # Under the product.
-        next_tile = read_tile(tensors.table, following, tiles, call.heads, FEATURES.heads_together)
+        next_tile = read_tile(tensors.table, following, tiles, call.heads, FEATURES.heads_together, FEATURES.padded)
         accumulator = warpgroup_mma_wait(0, deps=[accumulator])
         hand_back(v_ring, turn - 1, SLOTS)
         if FEATURES.window:
@@ -239,7 +275,7 @@ def consume_packed(
         wait_copies_out(0)  # of the tile before
         out_tile.reshape([ROWS, WIDTH]).store(results.to(out.dtype))
         fence_async_shared()
-        copy_out(out, place_of(SequenceRows(tile.begin, tile.count), row, tile.head, 0), out_tile)
+        copy_out(out, place_of(SequenceRows(tile.out_begin, tile.count), row, tile.head, 0), out_tile)
         if SCHEDULE.out_in_queries:
             wait_copies_out(0)
             hand_back(q_ring, q_turn, Q_SLOTS)

@@ -1,5 +1,6 @@
 """Launches of attention over packed sequences in Gluon: the table of tiles is written, then attention is computed."""
 
+import math
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from autotune.kernels.flash_attention.gluon_hopper.forward import ROWS
 # As they are: to move them would change the source hash that the rows of the dense kernel were recorded with.
 from autotune.kernels.flash_attention.gluon_hopper.launch import DTYPES, LOG2_E, _schedule, _strides, _unfit, _workers
 from autotune.kernels.flash_attention_varlen.gluon_hopper.forward import PackedFeatures, varlen_attention_forward
+from autotune.kernels.flash_attention_varlen.gluon_hopper.padded_rows import LISTS, PaddedOutput, number_rows
 from autotune.kernels.flash_attention_varlen.gluon_hopper.ragged import LAST, MOST, WRAP
 from autotune.kernels.flash_attention_varlen.gluon_hopper.tile_table import COLUMNS, write_tiles
 from autotune.kernels.flash_attention_varlen.triton.sequence_order import Tile
@@ -19,19 +21,21 @@ from autotune.kernels.gluon import TensorDescriptor
 from autotune.search_spaces.flash_attention.warp_groups import part_widths
 
 TABLE_WARPS: Final = 4  # that look at 256 sequences together
+WORD_BYTES: Final = 8  # of the zeros that are stored at once
 
 
 def launch_packed(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
-    cu_seqlens_q: torch.Tensor,
-    cu_seqlens_k: torch.Tensor,
+    cu_seqlens_q: torch.Tensor | None,
+    cu_seqlens_k: torch.Tensor | None,
     out: torch.Tensor,
     lse: torch.Tensor | None,
     *,
     seqused_q: torch.Tensor | None = None,
     seqused_k: torch.Tensor | None = None,
+    kv_starts: torch.Tensor | None = None,
     causal: bool,
     scale: float,
     window: int | None,
@@ -40,7 +44,8 @@ def launch_packed(
     options: Mapping[str, Any],
     compile_only: bool = False,
 ) -> tuple[Any, ...]:
-    """Launch one forward pass over checked tensors of 16 bits: ``q [T, H, D]``, ``out [T, H, D_v]``, ``lse [T, H]``.
+    """Launch one forward pass over checked tensors of 16 bits: ``q [T, H, D]``, ``out [T, H, D_v]``, ``lse [T, H]``; of
+    a padded batch, which has no offsets, ``B, S`` in place of ``T``, and contiguous outputs.
 
     ``options`` are the parameters of a config. The grids depend on sizes and options alone, so that a CUDA graph may
     hold the launches. Returns the compiled kernels in order; with ``compile_only`` nothing runs and the tensors may be
@@ -50,27 +55,34 @@ def launch_packed(
         UnsupportedCallError: TMA cannot copy tiles of a tensor, for its address or its strides; there are no keys, or
             more rows than ragged tensor maps have.
     """
-    (tokens, heads, head_dim), (key_tokens, kv_heads, head_dim_v) = q.shape, v.shape
+    (heads, head_dim), (kv_heads, head_dim_v) = q.shape[-2:], v.shape[-2:]
     if out.numel() == 0:
         return ()
-    if key_tokens == 0:
-        raise UnsupportedCallError("k has no keys, which no tensor map describes")
-    if (longest := max(tokens, key_tokens)) > LAST.value:
-        raise UnsupportedCallError(f"{longest} packed rows are more than the {LAST.value} of a ragged tensor map")
-    for name, tensor in {"q": q, "k": k, "v": v, "out": out}.items():
-        if (reason := _unfit(tensor[None]) or _too_far_apart(tensor)) is not None:
-            raise UnsupportedCallError(f"{name}: {reason}, which tensor-map copies need")
-    schedule, batch = _schedule(options), cu_seqlens_q.shape[0] - 1
+    is_padded = cu_seqlens_q is None
+    out_rows = out.flatten(0, -3)
+    apart = {name: _rows_of(name, tensor) for name, tensor in (("q", q), ("k", k), ("v", v), ("out", out_rows))}
+    tokens, key_tokens = (math.prod(tensor.shape[:-2]) for tensor in (q, k))
+    schedule, batch = _schedule(options), q.shape[0] if cu_seqlens_q is None else cu_seqlens_q.shape[0] - 1
     parts, width, width_v = part_widths(head_dim, head_dim_v)
     rows: int = ROWS.value
     block_q, block_k = rows * schedule.consumers, schedule.block_k
     slots = tokens // block_q + batch
     table = torch.empty((slots + 1, COLUMNS.value), dtype=torch.int32, device=q.device)
-    table_arguments = (table, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, tokens, key_tokens, batch)
+    launches: list[Any] = []
+    numbers = padded = None
+    if is_padded:
+        numbers = torch.empty((LISTS.value, batch + 1), dtype=torch.int32, device=q.device)
+        padded = PaddedOutput(out.view(torch.int64), numbers, batch, q.shape[1], heads * head_dim_v * 2 // WORD_BYTES)
+        said = (numbers, seqused_q, seqused_k, kv_starts, q.shape[1], k.shape[1])
+        launches.append((number_rows, 1, (*said, *(apart[name] for name in "qkv"), batch, causal), {}))
+        seqused_q = seqused_k = None  # what they say is in the numbers
+    table_arguments = (table, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, numbers, tokens, key_tokens, batch)
     constants = (Tile(1, block_q, block_k), options["sequences"] == "longest", COLUMNS.value)
+    launches.append((write_tiles, slots, (*table_arguments, *constants), {"num_warps": TABLE_WARPS}))
+    described = ((q, rows, width), (k, block_k, width), (v, block_k, width_v), (out_rows, rows, width_v))
     arguments = (
-        *(_describe_ragged(q, rows, width), _describe_ragged(k, block_k, width), _describe_ragged(v, block_k, width_v)),
-        *(_describe_ragged(out, rows, width_v), lse, sinks, table),
+        *(_describe_ragged(*each) for each in described),
+        *(lse, sinks, table, padded),
         # A window longer than everything hides nothing; as it stands it could overflow 32 bits in the kernel.
         *(heads, heads // kv_heads, min(window or 0, tokens + key_tokens)),
         scale / softcap if softcap else scale * LOG2_E,
@@ -82,20 +94,39 @@ def launch_packed(
             key_parts=parts,
             has_used=seqused_q is not None,
             heads_together=options["order"] == "tile",
+            padded=is_padded,
         ),
         schedule,
     )
     tiles = slots * heads
-    grid = (min(tiles, _workers(options["workers"], q, tiles)),)
+    launches.append((varlen_attention_forward, min(tiles, _workers(options["workers"], q, tiles)), arguments, {}))
     if compile_only:
-        return (
-            write_tiles.warmup(*table_arguments, *constants, grid=(slots,), num_warps=TABLE_WARPS),
-            varlen_attention_forward.warmup(*arguments, grid=grid),
-        )
-    return (
-        write_tiles[(slots,)](*table_arguments, *constants, num_warps=TABLE_WARPS),
-        varlen_attention_forward[grid](*arguments),
-    )
+        return tuple(kernel.warmup(*given, grid=(size,), **named) for kernel, size, given, named in launches)
+    return tuple(kernel[(size,)](*given, **named) for kernel, size, given, named in launches)
+
+
+def _rows_of(name: str, tensor: torch.Tensor) -> int:
+    """Return how many rows apart in memory the sequences of a padded batch are, 0 of packed rows.
+
+    Raises:
+        UnsupportedCallError: no ragged tensor map has the rows of the tensor.
+    """
+    batch, rows = (tensor.shape[0], tensor[0]) if tensor.ndim == 4 else (1, tensor)
+    if rows.numel() == 0:
+        raise UnsupportedCallError(f"{name} has no rows, which no tensor map describes")
+    if (reason := _unfit(rows[None]) or _too_far_apart(rows)) is not None:
+        raise UnsupportedCallError(f"{name}: {reason}, which tensor-map copies need")
+    _, row, _, _ = _strides(rows[None])
+    apart = 0
+    if batch > 1:
+        apart, rest = divmod(tensor.stride(0), row)
+        if rest:
+            raise UnsupportedCallError(
+                f"{name}: its sequences are {tensor.stride(0)} elements apart, no multiple of the {row} of its rows"
+            )
+    if (last := max((batch - 1) * apart + rows.shape[0], batch * rows.shape[0])) > LAST.value:
+        raise UnsupportedCallError(f"{name}: its {last} rows are more than the {LAST.value} of a ragged tensor map")
+    return apart
 
 
 def _too_far_apart(tensor: torch.Tensor) -> str | None:
@@ -105,9 +136,10 @@ def _too_far_apart(tensor: torch.Tensor) -> str | None:
 
 
 def _describe_ragged(tensor: torch.Tensor, rows: int, width: int) -> TensorDescriptor:
-    """Return a ragged descriptor of ``[T, H, D]``, as ``ragged.place_of`` has its coordinates."""
-    _, row, head, _ = _strides(tensor[None])
+    """Return a ragged descriptor of ``[T, H, D]``, or of the rows ``[S, H, D]`` of the first sequence of a batch, as
+    ``ragged.place_of`` has its coordinates."""
+    _, row, head, _ = _strides((tensor[0] if tensor.ndim == 4 else tensor)[None])
     block = [1, 1, rows, 1, width]
     layout = gl.NVMMASharedLayout.get_default_for(block, DTYPES[tensor.dtype])
-    sizes = [MOST.value, MOST.value, LAST.value, *tensor.shape[1:]]
+    sizes = [MOST.value, MOST.value, LAST.value, *tensor.shape[-2:]]
     return TensorDescriptor(tensor, sizes, [WRAP.value - row, row, row, head, 1], block, layout)

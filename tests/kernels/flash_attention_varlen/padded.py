@@ -13,7 +13,7 @@ from autotune.implementation import Kernel
 from autotune.kernels.flash_attention_varlen.triton import KERNEL
 from autotune.space import Config
 from autotune.varlen_shape import VarlenShape
-from tests.kernels.flash_attention_varlen.numerics import HALF, ORDERS, TRITON, config_of
+from tests.kernels.flash_attention_varlen.numerics import HALF, TRITON, Runner
 from tests.kernels.numerics import compare, dense_attention
 
 NAMES: Final = ("q_lens", "kv_lens", "kv_starts")
@@ -124,9 +124,9 @@ def padded_truth(
 
 
 def padded_failure(
-    case: PaddedCase, device: str, orders: Sequence[tuple[str, str, str]] = ORDERS, kernel: Kernel = KERNEL
+    case: PaddedCase, device: str, configs: Sequence[Config] = TRITON.configs, kernel: Kernel = KERNEL
 ) -> str | None:
-    """Run a case in these orders: the truth, and the same bits in each."""
+    """Run a case by these configs: the truth, and the same bits by each."""
     shape, given = shape_of(case), draw(case, device)
     softcap = 2.0 if shape.softcap else None
     features: dict[str, Any] = {"causal": shape.causal, "window": shape.window, "softcap": softcap}
@@ -134,17 +134,17 @@ def padded_failure(
     numbers = dict(zip(OF_KERNEL, (given[each] for each in NAMES), strict=True))
     options = {"sinks": given["sinks"], "softcap": softcap, "return_lse": True}
     first: tuple[torch.Tensor, ...] | None = None
-    for order in orders:
-        call = kernel.bind(config_of(*order), shape)
+    for config in configs:
+        call = kernel.bind(config, shape)
         found = call(given["q"], given["k"], given["v"], None, None, **numbers, **options)
         for index, (one, true) in enumerate(zip(found, expected, strict=True)):
             rounded = padded_truth(given, one.dtype, **features)[index]
             limit = error_limit(true, rounded, one.dtype, **({"units": STATISTIC_UNITS} if index else {}))
             if (problem := compare(one, true, limit + (slack(given["q"], softcap) if index else 0.0))) is not None:
-                return f"{order}, output {index}: {problem}"
+                return f"{config}, output {index}: {problem}"
         first = first or found
         if not all(torch.equal(*pair) for pair in zip(first, found, strict=True)):
-            return f"{order}: other bits than in the first order"
+            return f"{config}: other bits than by the first config"
     return None
 
 
@@ -239,7 +239,7 @@ def used_failure(
     return None
 
 
-def hostile_failure(device: str) -> str | None:
+def hostile_failure(device: str, runner: Runner = TRITON) -> str | None:
     """Numbers out of range are taken for the nearest in it: nothing beside the batch is read or written."""
     shape = shape_of(CASES["right"])
     room = torch.full((6, 40, 4, 32), math.nan, dtype=torch.float16, device=device)
@@ -248,24 +248,24 @@ def hostile_failure(device: str) -> str | None:
     numbers = [(2**31 - 1, -(2**31), -1, 41), (-(2**31), 2**31 - 1, -5, 3)]
     lens, starts = (torch.tensor(each, dtype=torch.int32, device=device) for each in numbers)
     allowed = (lens.clamp(0, 40), torch.minimum(starts.clamp(0, 40), lens.clamp(0, 40)))
-    for order in ORDERS:
+    for config in runner.configs:
         buffer = torch.full((6, 40, 4, 32), -7.0, dtype=torch.float16, device=device)
-        call = KERNEL.bind(config_of(*order), shape)
+        call = runner.kernel.bind(config, shape)
         call(q, k, v, None, None, seqused_q=lens, seqused_k=lens, kv_starts=starts, out=buffer[1:5])
         expected = call(q, k, v, None, None, seqused_q=allowed[0], seqused_k=allowed[0], kv_starts=allowed[1])
         if not torch.equal(buffer[1:5], expected) or expected.isnan().any():
-            return f"{order}: numbers out of range are not those of the range's ends"
+            return f"{config}: numbers out of range are not those of the range's ends"
         if not bool((buffer[[0, 5]] == -7.0).all()):
-            return f"{order}: rows beside the batch were written"
+            return f"{config}: rows beside the batch were written"
     return None
 
 
-def graph_failure() -> str | None:
+def graph_failure(runner: Runner = TRITON) -> str | None:
     """Replay a captured call after the numbers have changed: it computes the new ones."""
     case = CASES["both"]
     shape, given = shape_of(case), draw(PaddedCase(case.rows, ((40,) * 4, (40,) * 4, (0,) * 4)), "cuda")
-    for order in ORDERS:
-        call, out = KERNEL.bind(config_of(*order), shape), torch.empty_like(given["q"].contiguous())
+    for config in runner.configs:
+        call, out = runner.kernel.bind(config, shape), torch.empty_like(given["q"].contiguous())
         tensors = [given[each] for each in ("q", "k", "v")]
         numbers = dict(zip(OF_KERNEL, (given[each] for each in NAMES), strict=True))
         call(*tensors, None, None, **numbers, out=out)  # compiles
@@ -280,5 +280,5 @@ def graph_failure() -> str | None:
             features: dict[str, Any] = {"causal": shape.causal, "window": None, "softcap": None}
             expected, eager = (padded_truth(given, each, **features)[0] for each in (torch.float64, torch.float16))
             if (problem := compare(out, expected, error_limit(expected, eager, torch.float16))) is not None:
-                return f"{order}: {problem}"
+                return f"{config}: {problem}"
     return None

@@ -161,7 +161,7 @@ def test_the_table_has_each_tile_once_and_in_order(longest: bool, expected: list
     offsets = [torch.tensor(each, dtype=torch.int32) for each in ([0, 5, 135, 135, 144], [0, 3, 63, 66, 144])]
     table = torch.full((7, COLUMNS.value), -1, dtype=torch.int32)
     write = SimulatedLaunch(write_tiles)[(6,)]
-    write(table, *offsets, None, None, 144, 144, 4, Tile(1, 128, 64), longest, COLUMNS.value)
+    write(table, *offsets, None, None, None, 144, 144, 4, Tile(1, 128, 64), longest, COLUMNS.value)
     assert int(table[0, 0]) == 4
     assert [(row, begin) for row, begin, *_ in table[1:5].tolist()] == expected
     rests = {begin: tuple(rest) for _, begin, *rest in table[1:5].tolist()}
@@ -193,22 +193,16 @@ FEATURES: Final[dict[str, Any]] = {"causal": False, "window": None, "softcap": N
         ({"k": torch.empty_strided((50, 2, 64), (131, 64, 1), dtype=torch.float16)}, "k: its strides are .* 16 bytes"),
         ({"v": torch.empty(50, 1, 64).half().expand(50, 2, 64)}, "v: its strides are .* positive multiples"),
         ({"out": torch.empty(40 * 256 + 1).half()[1:].view(40, 4, 64)}, "out: its address is 2 bytes past"),
-        ({"q": torch.empty(2**30 + 1, 4, 64, dtype=torch.float16, device="meta")}, "1073741825 packed rows are more"),
+        ({"q": torch.empty(2**30 + 1, 4, 64, dtype=torch.float16, device="meta")}, "q: its 1073741825 rows are more"),
         ({"k": rows_apart(2**34)}, "k: its rows are 17179869184 elements apart, not fewer than 17179869184"),
         ({"q": rows_apart(2**35), "k": rows_apart(2**34 - 8)}, "q: its rows are 34359738368 elements apart"),
-        ({name: torch.empty(0, 2, 64).half() for name in ("k", "v")}, "k has no keys, which no tensor map describes"),
+        ({name: torch.empty(0, 2, 64).half() for name in ("k", "v")}, "k has no rows, which no tensor map describes"),
     ],
     ids=["stride", "expanded", "address", "rows", "apart", "further", "no-keys"],
 )
 def test_what_tma_cannot_copy_is_refused_by_name(replaced: dict[str, torch.Tensor], reason: str) -> None:
     with pytest.raises(UnsupportedCallError, match=f"^{reason}"):
         launch_packed(**tensors(**replaced), **FEATURES, options=PLAIN)
-
-
-def test_a_padded_batch_is_left_to_others() -> None:
-    q = torch.zeros(2, 7, 4, 32).half()
-    with pytest.raises(UnsupportedCallError, match=r"^cu_seqlens_q and cu_seqlens_k are None"):
-        KERNEL.bind(PLAIN, HALF)(q, q[:, :, :2], q[:, :, :2], None, None)
 
 
 @pytest.mark.slow

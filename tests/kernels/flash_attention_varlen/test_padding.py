@@ -13,7 +13,7 @@ from autotune.varlen_shape import VarlenShape
 from tests.contract.covering import Row, Rules, cover
 from tests.contract.interpreting import interpret
 from tests.contract.planting import Mutant, load_copy
-from tests.kernels.flash_attention_varlen.numerics import CONFIG, ORDERS
+from tests.kernels.flash_attention_varlen.numerics import CONFIG, ORDERS, config_of
 from tests.kernels.flash_attention_varlen.padded import (
     CASES,
     USED_CASES,
@@ -76,7 +76,7 @@ def test_gpu_padding_is_hidden(name: str, dtype: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("row", ROWS, ids=id_of)
 def test_interpreted_pairs_of_features_and_padding(row: Row) -> None:
-    assert interpret(padded_failure, case_of(row), "cpu", (row["order"],)) is None
+    assert interpret(padded_failure, case_of(row), "cpu", (config_of(*row["order"]),)) is None
 
 
 @pytest.mark.gpu
@@ -84,7 +84,7 @@ def test_interpreted_pairs_of_features_and_padding(row: Row) -> None:
 @pytest.mark.parametrize("row", ROWS, ids=id_of)
 def test_gpu_pairs_of_features_and_padding(row: Row, half: str) -> None:
     row = row | {"dtype": half if row["dtype"] == "float16" else row["dtype"]}
-    assert padded_failure(case_of(row), "cuda", (row["order"],)) is None
+    assert padded_failure(case_of(row), "cuda", (config_of(*row["order"]),)) is None
 
 
 @pytest.mark.slow

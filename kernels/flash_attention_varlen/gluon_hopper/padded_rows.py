@@ -1,0 +1,123 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
+"""Padded batches as packed sequences: which rows of each count, where they lie, and zeros in the output's others.
+
+The numbers are int32 ``[LISTS, batch + 1]``: offsets of the queries and of the keys that count, as if they were packed,
+and for each sequence the first such row of the queries, of the output, of the keys and of the values, in memory, and how
+many queries it would have if its last one saw its last key under a causal mask.
+"""
+
+from typing import Any, NamedTuple
+
+import triton
+import triton.language as tl
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
+from autotune.kernels.flash_attention_varlen.triton.sequence_order import (
+    SEQUENCES_AT_ONCE,
+    Sequences,
+    find_counting,
+    locate_sequences,
+)
+
+LISTS = gl.constexpr(7)
+KEY_OFFSETS = gl.constexpr(1)
+QUERY_PLACES = gl.constexpr(2)
+OUT_PLACES = gl.constexpr(3)
+KEY_PLACES = gl.constexpr(4)
+VALUE_PLACES = gl.constexpr(5)
+ALIGNED = gl.constexpr(6)
+
+WORDS_AT_ONCE = gl.constexpr(256)  # of 8 bytes; eight stores of a warp
+WARP_THREADS = gl.constexpr(32)
+
+_NUMBERS = ["queries", "keys", "q_apart", "k_apart", "v_apart", "batch"]
+_INTEGERS = ["numbers", "q_lens", "kv_lens", "kv_starts"]
+
+
+class PaddedOutput(NamedTuple):
+    """The output of a padded batch ``[B, S, H, D_v]`` in words of 8 bytes, and the numbers of its sequences."""
+
+    words: Any
+    numbers: Any
+    batch: Any
+    queries: Any
+    row_words: Any
+
+
+@triton.jit(do_not_specialize=_NUMBERS, do_not_specialize_on_alignment=[*_INTEGERS, *_NUMBERS])
+def number_rows(
+    numbers, q_lens, kv_lens, kv_starts, queries, keys, q_apart, k_apart, v_apart, batch, CAUSAL: tl.constexpr
+):  # fmt: skip
+    """Write the numbers of all sequences, of ``queries`` and ``keys`` each, which are so many rows apart in memory.
+
+    Rows before the first that sees a key under a causal mask are left out, as are all of a sequence without keys.
+    """
+    queries_of = Sequences(None, None, q_lens, queries, batch)
+    keys_of = Sequences(None, kv_starts, kv_lens, keys, batch)
+    ahead = keys - queries
+    size = batch + 1
+    passed = 0
+    keys_passed = 0
+    for start in range(0, batch, SEQUENCES_AT_ONCE):
+        sequences = start + tl.arange(0, SEQUENCES_AT_ONCE)
+        present = sequences < batch
+        _, rows = locate_sequences(queries_of, sequences)
+        _, end = find_counting(queries_of, sequences, rows)
+        _, rows = locate_sequences(keys_of, sequences)
+        first_key, length = find_counting(keys_of, sequences, rows)
+        first = tl.where(length > 0, 0, end)
+        if CAUSAL:
+            first = tl.minimum(tl.maximum(first, first_key - ahead), end)
+        count = end - first
+        place = numbers + sequences
+        tl.store(place + 1, passed + tl.cumsum(count, 0), mask=present)
+        tl.store(place + KEY_OFFSETS * size + 1, keys_passed + tl.cumsum(length, 0), mask=present)
+        tl.store(place + QUERY_PLACES * size, sequences * q_apart + first, mask=present)
+        tl.store(place + OUT_PLACES * size, sequences * queries + first, mask=present)
+        tl.store(place + KEY_PLACES * size, sequences * k_apart + first_key, mask=present)
+        tl.store(place + VALUE_PLACES * size, sequences * v_apart + first_key, mask=present)
+        tl.store(place + ALIGNED * size, length - first - ahead + first_key, mask=present)
+        passed += tl.sum(count)
+        keys_passed += tl.sum(length)
+    tl.store(numbers, 0)
+    tl.store(numbers + KEY_OFFSETS * size, 0)
+
+
+@gluon.jit
+def clear_padding(padded, log_sum_exp, sinks, heads):
+    """Write what rows without a key have, into all rows of the output that do not count; a warp of each program.
+
+    Its stores take their turns beside products, which need little of the memory's bandwidth.
+    """
+    for sequence in range(padded.batch):
+        number = padded.numbers + sequence
+        first = sequence * padded.queries
+        counting = gl.load(number + OUT_PLACES * (padded.batch + 1))
+        end = counting + gl.load(number + 1) - gl.load(number)
+        _clear_rows(padded, log_sum_exp, sinks, heads, first, counting - first)
+        _clear_rows(padded, log_sum_exp, sinks, heads, end, first + padded.queries - end)
+
+
+@gluon.jit
+def _clear_rows(padded, log_sum_exp, sinks, heads, row, count):
+    """Clear this program's part of rows that lie side by side."""
+    LAYOUT: gl.constexpr = gl.BlockedLayout([1], [WARP_THREADS], [1], [0])
+    lanes = gl.arange(0, WORDS_AT_ONCE, LAYOUT)
+    own = gl.cast(gl.program_id(0), gl.int64) * WORDS_AT_ONCE
+    step = gl.cast(gl.num_programs(0), gl.int64) * WORDS_AT_ONCE
+    zeros = gl.full([WORDS_AT_ONCE], 0, gl.int64, LAYOUT)
+    words = gl.cast(count, gl.int64) * padded.row_words
+    begin = padded.words + gl.cast(row, gl.int64) * padded.row_words
+    for start in range(own, words, step):
+        gl.store(begin + start + lanes, zeros, mask=start + lanes < words, cache_modifier=".cs")
+    if log_sum_exp is not None:
+        numbers = gl.cast(count, gl.int64) * heads
+        begin = log_sum_exp + gl.cast(row, gl.int64) * heads
+        for start in range(own, numbers, step):
+            places = start + lanes
+            if sinks is None:
+                values = gl.full([WORDS_AT_ONCE], float("-inf"), gl.float32, LAYOUT)
+            else:
+                values = gl.cast(gl.load(sinks + places % heads), gl.float32)
+            gl.store(begin + places, values, mask=places < numbers)
