@@ -36,4 +36,5 @@ IMPLEMENTATIONS: Final[Mapping[tuple[str, str], str]] = {
     ): "autotune.search_spaces.paged_decode.gluon_hopper_latent:IMPLEMENTATION",
     ("paged_decode", "triton_latent"): "autotune.search_spaces.paged_decode.triton_latent:IMPLEMENTATION",
     ("paged_prefill", "triton"): "autotune.search_spaces.paged_prefill.triton:IMPLEMENTATION",
+    ("paged_prefill", "gluon_hopper"): "autotune.search_spaces.paged_prefill.gluon_hopper:IMPLEMENTATION",
 }

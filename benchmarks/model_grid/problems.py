@@ -42,7 +42,7 @@ Windows = tuple[int | None, ...]
 
 DENSE, VARLEN, DECODE, PREFILL = "flash_attention", "flash_attention_varlen", "paged_decode", "paged_prefill"
 USUAL: Final = (128, 128)  # head dims of the classes that have two turns
-COUNTS: Final = {DENSE: 120, VARLEN: 54, DECODE: 80, PREFILL: 30}  # without the small classes
+COUNTS: Final = {DENSE: 120, VARLEN: 54, DECODE: 80, PREFILL: 60}  # without the small classes
 FEATURES: Final = ("window", "softcap", "sinks", "alibi")
 FEATURED: Final = 4  # problems of a small class
 
@@ -185,7 +185,11 @@ def _points(operation: str) -> dict[str, list[Fields]]:
         return {group: list(_packed_points(group != "full", windows)) for group, windows in _masks(PACKED_WINDOWS)}
     pages = itertools.cycle(PAGES)
     if operation == PREFILL:
-        return {"chunk": list(_prefill_points(pages))}
+        quantized = list(_prefill_points(itertools.cycle(PAGES)))
+        return {
+            "chunk": list(_prefill_points(pages)),
+            CACHES[1]: [{**fields, "kv_dtype": CACHES[1]} for fields in quantized],
+        }
     return {kept: list(_decode_points(kept, pages)) for kept in CACHES}
 
 

@@ -4,7 +4,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, Final
 
 import pytest
@@ -19,11 +19,14 @@ from autotune.trial import Status
 from tests.contract.planting import Gate, Mutant, load_copy, package_of
 from tests.kernels import simulated_memory
 from tests.kernels.gluon_simulator import simulate
+from tests.kernels.paged_prefill.gathered import GATHERED_BY_TORCH
 from tests.kernels.simulated_memory import Descriptor, HangError, Pointer
 from tests.kernels.strided_descriptor import StridedDescriptor
 
 PROGRAMS: Final = 2  # so that each computes several tiles, and slots are used again
 HANG_SECONDS: Final = 5.0  # of a mutant; no wait of a right kernel takes a hundredth
+# Kernels in Triton that the simulator has not the language of, by torch; the interpreter runs them in their own tests.
+STAND_INS: Final[dict[str, Any]] = {"gather_pages": GATHERED_BY_TORCH}
 SCHEDULES: Final = 8  # of a race: one order of its threads may be the right one, by luck
 
 
@@ -70,10 +73,18 @@ def bits_of(tensor: torch.Tensor) -> Any:
 
 
 def simulated_launches(module: ModuleType, patch: pytest.MonkeyPatch) -> None:
-    """Simulate what a module launches."""
+    """Simulate what a module launches, and what the launching modules do that it calls."""
     for name, value in vars(module).copy().items():
         if isinstance(value, JITFunction):
-            patch.setattr(module, name, SimulatedLaunch(value))
+            stand_in = STAND_INS.get(value.fn.__name__)
+            patch.setattr(module, name, SimulatedLaunch(value) if stand_in is None else stand_in)
+        elif isinstance(value, FunctionType) and is_other_launch(value.__module__, module.__name__):
+            simulated_launches(sys.modules[value.__module__], patch)
+
+
+def is_other_launch(name: str, own: str) -> bool:
+    """Return if a module is one that launches kernels of the package, and not the module of that name itself."""
+    return name != own and name.startswith("autotune.kernels.") and name.endswith(".launch")
 
 
 def judge_simulated(operation: str, implementation: str, gate: Gate, mutant: Mutant | None, folder: Path) -> Verdict:

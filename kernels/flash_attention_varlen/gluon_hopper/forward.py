@@ -15,7 +15,7 @@ from autotune.kernels.flash_attention.gluon_hopper.rings import begin_ring, hand
 from autotune.kernels.flash_attention.gluon_hopper.schedule import block_bounds, block_bounds_of
 from autotune.kernels.flash_attention.gluon_hopper.turns import end_turn
 from autotune.kernels.flash_attention.gluon_hopper.weights import as_factor, shift_of, visible_keys
-from autotune.kernels.flash_attention_varlen.gluon_hopper.padded_rows import clear_padding
+from autotune.kernels.flash_attention_varlen.gluon_hopper.padded_rows import CLEARING_WARPS, clear_padding
 from autotune.kernels.flash_attention_varlen.gluon_hopper.ragged import SequenceRows, as_dense, fill_rows, place_of
 from autotune.kernels.flash_attention_varlen.gluon_hopper.tile_table import count_tiles, read_tile
 from autotune.kernels.gluon import (
@@ -28,6 +28,8 @@ from autotune.kernels.gluon import (
     warpgroup_mma_wait,
 )
 from autotune.kernels.tiles.softmax import LOG2_E
+
+SMALLEST_FACTOR = gl.constexpr(2.0**-120)  # of scores: what is hidden stays -inf when it is multiplied
 
 _NUMBERS = ["heads", "group", "window"]  # no binary of its own for any of them
 _POINTERS = ["log_sum_exp", "sinks", "table"]
@@ -57,6 +59,18 @@ class PackedOperands(NamedTuple):
     table: Any
 
 
+class HeadScales(NamedTuple):
+    """Pointers to the scales of quantized keys and values, fp32, one a KV head, and their strides.
+
+    Keys have the sign of their scale already.
+    """
+
+    keys: Any
+    vals: Any  # tuples of Triton have ``values`` of their own
+    key_stride: Any
+    value_stride: Any
+
+
 class Call(NamedTuple):
     """The numbers of a call: no binary of its own for any of them."""
 
@@ -65,6 +79,7 @@ class Call(NamedTuple):
     window: Any
     score_scale: Any
     softcap: Any
+    scales: Any
 
 
 class SequenceNumbers(NamedTuple):
@@ -79,19 +94,20 @@ class SequenceNumbers(NamedTuple):
 
 @gluon.jit(do_not_specialize=_NUMBERS, do_not_specialize_on_alignment=[*_POINTERS, *_NUMBERS])
 def varlen_attention_forward(
-    q, k, v, out, log_sum_exp, sinks, table, padded, heads, group, window, score_scale, softcap,
+    q, k, v, out, log_sum_exp, sinks, table, padded, scales, heads, group, window, score_scale, softcap,
     FEATURES: gl.constexpr, SCHEDULE: gl.constexpr,
 ):  # fmt: skip
     """Compute ``out = softmax(q k^T) v`` of each sequence; every program takes each N-th tile of the table.
 
     ``q``, ``k``, ``v`` and ``out`` are ragged descriptors of ``[T, H, D]``, ``log_sum_exp`` is fp32 ``[T, H]`` or None,
     ``sinks`` ``[H]`` or None. ``padded`` is the output of a padded batch, whose other rows are cleared, or None.
+    ``scales`` are those of keys and values, or None.
     """
     CONSUMERS: gl.constexpr = SCHEDULE.consumers
     SLOTS: gl.constexpr = SCHEDULE.slots
     REGISTERS: gl.constexpr = SCHEDULE.registers
     tensors = PackedOperands(q, k, v, out, log_sum_exp, sinks, table)
-    call = Call(heads, group, window, score_scale, softcap)
+    call = Call(heads, group, window, score_scale, softcap, scales)
     Q_SLOTS: gl.constexpr = CONSUMERS * SCHEDULE.query_slots
     PARTS: gl.constexpr = FEATURES.key_parts
     q_ring, k_ring = begin_ring(q, PARTS, Q_SLOTS, 1), begin_ring(k, PARTS, SLOTS, CONSUMERS)
@@ -138,7 +154,7 @@ def varlen_attention_forward(
                 (produce_packed, (rings, tensors, call, FEATURES, SCHEDULE)),
                 (clear_padding, (padded, log_sum_exp, sinks, heads)),
             ],
-            [1, 1],
+            [1, CLEARING_WARPS],
             [PRODUCER_REGISTERS, PRODUCER_REGISTERS],
         )
     elif CONSUMERS == 2:
@@ -149,7 +165,7 @@ def varlen_attention_forward(
                 (produce_packed, (rings, tensors, call, FEATURES, SCHEDULE)),
                 (clear_padding, (padded, log_sum_exp, sinks, heads)),
             ],
-            [4, 1, 1],
+            [4, 1, CLEARING_WARPS],
             [REGISTERS, PRODUCER_REGISTERS, PRODUCER_REGISTERS],
         )
     else:
@@ -161,7 +177,7 @@ def varlen_attention_forward(
                 (produce_packed, (rings, tensors, call, FEATURES, SCHEDULE)),
                 (clear_padding, (padded, log_sum_exp, sinks, heads)),
             ],
-            [4, 4, 1, 1],
+            [4, 4, 1, CLEARING_WARPS],
             [REGISTERS, REGISTERS, PRODUCER_REGISTERS, PRODUCER_REGISTERS],
         )
 
@@ -169,7 +185,11 @@ def varlen_attention_forward(
 @gluon.jit
 def numbers_of(tile, call):
     """Return the numbers of a tile."""
-    return SequenceNumbers(tile.used, tile.length, call.window, call.score_scale, call.softcap)
+    score_scale = call.score_scale
+    if call.scales is not None:
+        key_scale = gl.abs(gl.load(call.scales.keys + tile.head // call.group * call.scales.key_stride))
+        score_scale *= gl.where(key_scale == 0.0, SMALLEST_FACTOR, key_scale)
+    return SequenceNumbers(tile.used, tile.length, call.window, score_scale, call.softcap)
 
 
 @gluon.jit
@@ -253,6 +273,8 @@ def consume_packed(
         weights = as_factor(state.weights, v_tile.dtype, VALUES)
         accumulator = warpgroup_mma(weights, v_tile, state.accumulator, is_async=True)
         factor, row_log_sum_exp = end_packed_rows(state, rows, tile, tensors.sinks, FEATURES)
+        if call.scales is not None:
+            factor *= gl.load(call.scales.vals + tile.head // call.group * call.scales.value_stride)
         if tensors.log_sum_exp is not None:
             places = gl.cast(tile.out_begin + rows, gl.int64) * call.heads + tile.head
             gl.store(tensors.log_sum_exp + places, row_log_sum_exp, mask=rows < tile.count)

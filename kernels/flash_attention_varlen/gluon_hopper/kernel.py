@@ -32,9 +32,14 @@ class BoundPacked(BoundVarlen):
         return True
 
     def _launch(self, operands: Sequence[Any], features: dict[str, Any], padding: Padding) -> None:
-        q_lens, kv_lens, kv_starts = padding
-        numbers = {"seqused_q": q_lens, "seqused_k": kv_lens, "kv_starts": kv_starts}
-        launch_packed(*operands, **features, **numbers, options=self._options)
+        launch_packed(
+            *operands,
+            **features,
+            seqused_q=padding.q_lens,
+            seqused_k=padding.kv_lens,
+            kv_starts=padding.kv_starts,
+            options=self._options,
+        )
 
 
 class PackedKernel(VarlenKernel):

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 from triton.experimental.gluon import language as gl
@@ -12,7 +12,11 @@ from autotune.kernels.flash_attention.gluon_hopper.forward import ROWS
 
 # As they are: to move them would change the source hash that the rows of the dense kernel were recorded with.
 from autotune.kernels.flash_attention.gluon_hopper.launch import DTYPES, LOG2_E, _schedule, _strides, _unfit, _workers
-from autotune.kernels.flash_attention_varlen.gluon_hopper.forward import PackedFeatures, varlen_attention_forward
+from autotune.kernels.flash_attention_varlen.gluon_hopper.forward import (
+    HeadScales,
+    PackedFeatures,
+    varlen_attention_forward,
+)
 from autotune.kernels.flash_attention_varlen.gluon_hopper.padded_rows import LISTS, PaddedOutput, number_rows
 from autotune.kernels.flash_attention_varlen.gluon_hopper.ragged import LAST, MOST, WRAP
 from autotune.kernels.flash_attention_varlen.gluon_hopper.tile_table import COLUMNS, write_tiles
@@ -21,7 +25,24 @@ from autotune.kernels.gluon import TensorDescriptor
 from autotune.search_spaces.flash_attention.warp_groups import part_widths
 
 TABLE_WARPS: Final = 4  # that look at 256 sequences together
-WORD_BYTES: Final = 8  # of the zeros that are stored at once
+PAIR_BYTES: Final = 16  # of words of zeros, which a thread stores at once
+
+
+class Launch(NamedTuple):
+    """A launch that is to be made: the kernel, its programs, its arguments, and its number of warps or None."""
+
+    kernel: Any
+    programs: int
+    arguments: tuple[Any, ...]
+    warps: int | None = None
+
+    def run(self, *, compile_only: bool) -> Any:
+        """Launch, or compile alone, and return the compiled kernel."""
+        options = {} if self.warps is None else {"num_warps": self.warps}
+        grid = (self.programs,)
+        if compile_only:
+            return self.kernel.warmup(*self.arguments, grid=grid, **options)
+        return self.kernel[grid](*self.arguments, **options)
 
 
 def launch_packed(
@@ -36,6 +57,7 @@ def launch_packed(
     seqused_q: torch.Tensor | None = None,
     seqused_k: torch.Tensor | None = None,
     kv_starts: torch.Tensor | None = None,
+    scales: HeadScales | None = None,
     causal: bool,
     scale: float,
     window: int | None,
@@ -55,54 +77,49 @@ def launch_packed(
         UnsupportedCallError: TMA cannot copy tiles of a tensor, for its address or its strides; there are no keys, or
             more rows than ragged tensor maps have.
     """
-    (heads, head_dim), (kv_heads, head_dim_v) = q.shape[-2:], v.shape[-2:]
     if out.numel() == 0:
         return ()
     is_padded = cu_seqlens_q is None
+    batch, heads = q.shape[0] if cu_seqlens_q is None else cu_seqlens_q.shape[0] - 1, q.shape[-2]
     out_rows = out.flatten(0, -3)
     apart = {name: _rows_of(name, tensor) for name, tensor in (("q", q), ("k", k), ("v", v), ("out", out_rows))}
     tokens, key_tokens = (math.prod(tensor.shape[:-2]) for tensor in (q, k))
-    schedule, batch = _schedule(options), q.shape[0] if cu_seqlens_q is None else cu_seqlens_q.shape[0] - 1
-    parts, width, width_v = part_widths(head_dim, head_dim_v)
-    rows: int = ROWS.value
-    block_q, block_k = rows * schedule.consumers, schedule.block_k
-    slots = tokens // block_q + batch
+    schedule = _schedule(options)
+    tile = Tile(1, ROWS.value * schedule.consumers, schedule.block_k)
+    slots = tokens // tile.rows + batch
     table = torch.empty((slots + 1, COLUMNS.value), dtype=torch.int32, device=q.device)
-    launches: list[Any] = []
+    launches: list[Launch] = []
     numbers = padded = None
     if is_padded:
         numbers = torch.empty((LISTS.value, batch + 1), dtype=torch.int32, device=q.device)
-        padded = PaddedOutput(out.view(torch.int64), numbers, batch, q.shape[1], heads * head_dim_v * 2 // WORD_BYTES)
-        said = (numbers, seqused_q, seqused_k, kv_starts, q.shape[1], k.shape[1])
-        launches.append((number_rows, 1, (*said, *(apart[name] for name in "qkv"), batch, causal), {}))
+        row_pairs = heads * out.shape[-1] * out.element_size() // PAIR_BYTES
+        padded = PaddedOutput(out.view(torch.int64), numbers, batch, q.shape[1], row_pairs)
+        sizes = (q.shape[1], k.shape[1], *(apart[name] for name in "qkv"), batch)
+        launches.append(Launch(number_rows, 1, (numbers, seqused_q, seqused_k, kv_starts, *sizes, causal)))
         seqused_q = seqused_k = None  # what they say is in the numbers
-    table_arguments = (table, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, numbers, tokens, key_tokens, batch)
-    constants = (Tile(1, block_q, block_k), options["sequences"] == "longest", COLUMNS.value)
-    launches.append((write_tiles, slots, (*table_arguments, *constants), {"num_warps": TABLE_WARPS}))
-    described = ((q, rows, width), (k, block_k, width), (v, block_k, width_v), (out_rows, rows, width_v))
+    said = (cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, numbers, tokens, key_tokens, batch)
+    constants = (tile, options["sequences"] == "longest", COLUMNS.value)
+    launches.append(Launch(write_tiles, slots, (table, *said, *constants), TABLE_WARPS))
+    features = PackedFeatures(
+        causal=causal,
+        window=window is not None,
+        softcap=softcap is not None,
+        key_parts=part_widths(q.shape[-1], v.shape[-1])[0],
+        has_used=seqused_q is not None,
+        heads_together=options["order"] == "tile",
+        padded=is_padded,
+    )
     arguments = (
-        *(_describe_ragged(*each) for each in described),
-        *(lse, sinks, table, padded),
+        *_describe_all(q, k, v, out_rows, schedule.block_k),
+        *(lse, sinks, table, padded, scales),
         # A window longer than everything hides nothing; as it stands it could overflow 32 bits in the kernel.
-        *(heads, heads // kv_heads, min(window or 0, tokens + key_tokens)),
-        scale / softcap if softcap else scale * LOG2_E,
-        softcap or 0.0,
-        PackedFeatures(
-            causal=causal,
-            window=window is not None,
-            softcap=softcap is not None,
-            key_parts=parts,
-            has_used=seqused_q is not None,
-            heads_together=options["order"] == "tile",
-            padded=is_padded,
-        ),
-        schedule,
+        *(heads, heads // k.shape[-2], min(window or 0, tokens + key_tokens)),
+        *(scale / softcap if softcap else scale * LOG2_E, softcap or 0.0, features, schedule),
     )
     tiles = slots * heads
-    launches.append((varlen_attention_forward, min(tiles, _workers(options["workers"], q, tiles)), arguments, {}))
-    if compile_only:
-        return tuple(kernel.warmup(*given, grid=(size,), **named) for kernel, size, given, named in launches)
-    return tuple(kernel[(size,)](*given, **named) for kernel, size, given, named in launches)
+    programs = min(tiles, _workers(options["workers"], q, tiles))
+    launches.append(Launch(varlen_attention_forward, programs, arguments))
+    return tuple(each.run(compile_only=compile_only) for each in launches)
 
 
 def _rows_of(name: str, tensor: torch.Tensor) -> int:
@@ -133,6 +150,15 @@ def _too_far_apart(tensor: torch.Tensor) -> str | None:
     """Return why no ragged map has the rows of ``[T, H, D]``, whose strides fit TMA, or None."""
     _, row, _, _ = _strides(tensor[None])
     return None if row < WRAP.value else f"its rows are {row} elements apart, not fewer than {WRAP.value}"
+
+
+def _describe_all(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out_rows: torch.Tensor, block_k: int
+) -> tuple[TensorDescriptor, ...]:
+    """Return the descriptors of the kernel: of queries and results by the rows of a consumer, of keys by a block."""
+    _, width, width_v = part_widths(q.shape[-1], v.shape[-1])
+    blocks = ((q, ROWS.value, width), (k, block_k, width), (v, block_k, width_v), (out_rows, ROWS.value, width_v))
+    return tuple(_describe_ragged(*each) for each in blocks)
 
 
 def _describe_ragged(tensor: torch.Tensor, rows: int, width: int) -> TensorDescriptor:

@@ -2,8 +2,8 @@
 """Padded batches as packed sequences: which rows of each count, where they lie, and zeros in the output's others.
 
 The numbers are int32 ``[LISTS, batch + 1]``: offsets of the queries and of the keys that count, as if they were packed,
-and for each sequence the first such row of the queries, of the output, of the keys and of the values, in memory, and how
-many queries it would have if its last one saw its last key under a causal mask.
+and for each sequence the first such row in memory of the queries, the output, the keys and the values, and how many
+queries it would have if its last one saw its last key under a causal mask.
 """
 
 from typing import Any, NamedTuple
@@ -28,7 +28,8 @@ KEY_PLACES = gl.constexpr(4)
 VALUE_PLACES = gl.constexpr(5)
 ALIGNED = gl.constexpr(6)
 
-WORDS_AT_ONCE = gl.constexpr(256)  # of 8 bytes; eight stores of a warp
+WORDS_AT_ONCE = gl.constexpr(1024)  # of 8 bytes; eight stores of two warps
+CLEARING_WARPS = gl.constexpr(2)  # one alone cannot issue stores as fast as the memory takes them
 WARP_THREADS = gl.constexpr(32)
 
 _NUMBERS = ["queries", "keys", "q_apart", "k_apart", "v_apart", "batch"]
@@ -36,13 +37,14 @@ _INTEGERS = ["numbers", "q_lens", "kv_lens", "kv_starts"]
 
 
 class PaddedOutput(NamedTuple):
-    """The output of a padded batch ``[B, S, H, D_v]`` in words of 8 bytes, and the numbers of its sequences."""
+    """The output of a padded batch ``[B, S, H, D_v]`` in words of 8 bytes, the numbers of its sequences, and how many
+    pairs of words a row has."""
 
     words: Any
     numbers: Any
     batch: Any
     queries: Any
-    row_words: Any
+    row_pairs: Any
 
 
 @triton.jit(do_not_specialize=_NUMBERS, do_not_specialize_on_alignment=[*_INTEGERS, *_NUMBERS])
@@ -86,7 +88,7 @@ def number_rows(
 
 @gluon.jit
 def clear_padding(padded, log_sum_exp, sinks, heads):
-    """Write what rows without a key have, into all rows of the output that do not count; a warp of each program.
+    """Write what rows without a key have, into all rows of the output that do not count; two warps of each program.
 
     Its stores take their turns beside products, which need little of the memory's bandwidth.
     """
@@ -102,13 +104,13 @@ def clear_padding(padded, log_sum_exp, sinks, heads):
 @gluon.jit
 def _clear_rows(padded, log_sum_exp, sinks, heads, row, count):
     """Clear this program's part of rows that lie side by side."""
-    LAYOUT: gl.constexpr = gl.BlockedLayout([1], [WARP_THREADS], [1], [0])
+    LAYOUT: gl.constexpr = gl.BlockedLayout([2], [WARP_THREADS], [CLEARING_WARPS], [0])
     lanes = gl.arange(0, WORDS_AT_ONCE, LAYOUT)
     own = gl.cast(gl.program_id(0), gl.int64) * WORDS_AT_ONCE
     step = gl.cast(gl.num_programs(0), gl.int64) * WORDS_AT_ONCE
     zeros = gl.full([WORDS_AT_ONCE], 0, gl.int64, LAYOUT)
-    words = gl.cast(count, gl.int64) * padded.row_words
-    begin = padded.words + gl.cast(row, gl.int64) * padded.row_words
+    words = gl.cast(count, gl.int64) * padded.row_pairs * 2  # so that pairs are known to be stored at once
+    begin = padded.words + gl.cast(row, gl.int64) * padded.row_pairs * 2
     for start in range(own, words, step):
         gl.store(begin + start + lanes, zeros, mask=start + lanes < words, cache_modifier=".cs")
     if log_sum_exp is not None:

@@ -35,7 +35,7 @@ class PackedTile(NamedTuple):
     """A tile of queries of one head: its first row, counted in its sequence, and the packed rows of the sequence.
 
     It has ``count`` queries from ``begin`` on, of which ``used`` count, and ``length`` keys from ``first_key`` on. Its
-    output begins at ``out_begin`` and its values at ``first_value``, which are others in a padded batch alone; there all
+    output begins at ``out_begin`` and its values at ``first_value``, which are others in a padded batch alone; all its
     queries count, and ``used`` is how many they would be if the last one saw the last key under a causal mask.
     """
 

@@ -34,9 +34,12 @@ class BoundPrefill(BoundPaged):
         >>> out = kernel(q, k_cache, v_cache, page_table, seq_lens, cu_seqlens_q)  # q [tokens, 32, 128]
     """
 
+    _launch_prefill: Callable[..., Any] = staticmethod(launch)
+    _repeat_of: Callable[..., Any] = staticmethod(repeat_of)
+
     def __init__(self, config: Config, shape: PagedShape) -> None:
-        sizes = (None, shape.heads, shape.head_dim)
-        super().__init__(config, shape, partial(launch, causal=shape.causal), sizes, NAMES, repeat_of)
+        sizes, launch_prefill = (None, shape.heads, shape.head_dim), partial(self._launch_prefill, causal=shape.causal)
+        super().__init__(config, shape, launch_prefill, sizes, NAMES, self._repeat_of)
 
     def __call__(
         self,

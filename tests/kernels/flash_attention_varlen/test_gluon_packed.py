@@ -17,7 +17,6 @@ from autotune.space import Config
 from tests.contract.compiling import compile_sample
 from tests.contract.simulating import SimulatedLaunch, simulated_launches
 from tests.kernels.flash_attention_varlen.numerics import (
-    HALF,
     HOSTILE,
     Runner,
     graph_failure,
