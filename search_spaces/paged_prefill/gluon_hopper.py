@@ -18,6 +18,9 @@ from autotune.varlen_shape import MAX_WIDTH, VarlenShape
 # Of the keys and values of a call, which are copied before they are read: 16 sequences of 16,384 tokens, 8 KV heads of
 # 128. Beyond it the kernel that reads pages takes the call.
 MOST_BYTES: Final = 2**30
+# Of queries for each key, times the query heads of its KV head. A copy reads and writes a key once more, which takes as
+# long as products with some 200 rows gain over the kernel that reads pages (4.3 TB/s; 660 TFLOP/s where that has 480).
+LEAST_ROWS: Final = 256
 GATHERED_BYTES: Final = 2  # of an element: the dtypes of queries that the kernel takes
 
 
@@ -50,6 +53,8 @@ def supports(shape: PagedShape, device: Device) -> str | None:
     """Return why the kernel does not compute a shape on a device, or None."""
     if not device.has("wgmma"):
         return f"paged_prefill/gluon_hopper needs products of warp groups, which {device.arch} does not have"
+    if (rows := shape.seq_q * shape.group) < LEAST_ROWS:
+        return f"paged_prefill/gluon_hopper copies every key, which pays for {LEAST_ROWS} rows of queries, not for {rows}"
     return unsupported_gathered(shape) or bounds.lacks_cache_type(shape, device)
 
 

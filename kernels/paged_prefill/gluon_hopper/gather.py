@@ -35,8 +35,8 @@ def gather_pages(
 ):  # fmt: skip
     """Copy a block of TOKENS tokens of one sequence and KV head to ``keys [B * room, H_kv, D]`` and ``values``.
 
-    Sequence b has the rows from ``b * room`` on, which ``key_offsets [B + 1]`` get. Whatever lengths say, it has no more
-    keys than ``capacity``, its table's.
+    Sequence b has the rows from ``b * room`` on, which ``key_offsets [B + 1]`` get. Whatever the lengths say, it has no
+    more keys than ``capacity``, its table's.
     """
     K_STRIDES: tl.constexpr = PAGING.key_strides
     V_STRIDES: tl.constexpr = PAGING.value_strides
