@@ -154,10 +154,15 @@ def write_tables(tables: Tables, rows: Iterable[Trial], results: Path) -> None:
 
 
 def carry(implementation: Implementation[Any], earlier: Path, results: Path, *, keep: bool) -> None:
-    """Compare the shipped rows of an implementation with the earlier tree's, and unless ``keep`` write them back."""
+    """Compare the shipped rows of an implementation with the earlier tree's, and unless ``keep`` write them back.
+
+    Tables all of whose rows are of today's source already are left out, unless ``keep``.
+    """
     tables, title = shipped_tables(implementation, results), implementation.title
     if keep:
         tables = {path: rows for path, rows in tables.items() if holds_winners(path)}
+    else:
+        tables = {path: rows for path, rows in tables.items() if not all(map(implementation.is_source_of, rows))}
     rows = [row for table in tables.values() for row in table]
     if not rows:
         return

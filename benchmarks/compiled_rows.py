@@ -111,7 +111,8 @@ class LaunchRecorder:
         target = function.device_caches[device][2]
         known = (function, key, target)  # the key holds types, constants, attributes and options
         if known not in INTERMEDIATE:
-            source = ASTSource(function, signature, constants, attrs)
+            language = getattr(function, "ASTSource", ASTSource)  # of Gluon another
+            source = language(function, signature, constants, attrs)
             code = intermediate_code(source, target, options)
             INTERMEDIATE[known] = hashlib.sha256(code.encode()).hexdigest()
         passed = list(_passed(self._bound, signature))
@@ -128,7 +129,8 @@ def intermediate_code(source: ASTSource, target: Any, options: Any) -> str:
     module = source.make_ir(target, options, generators, modules, context)
     stages: dict[str, Any] = {}
     backend.add_stages(stages, options, source.language)
-    return name_constants(stages["ttir"](module, {}).str_nodebug())
+    first = next(iter(stages.values()))  # of Gluon all passes but those of LLVM
+    return name_constants(first(module, {}).str_nodebug())
 
 
 def name_constants(text: str) -> str:

@@ -22,7 +22,9 @@ SHARED: Final = {
     "call": {"kernels/baselines/naive", "kernels/paged_cache"},
     "export": {"autotune/cli", "autotune/table"},
     "flex": {"kernels/baselines", "search_spaces/flash_attention"},
-    "gluon_hopper": {"search_spaces/flash_attention", "search_spaces/flash_attention_varlen"},
+    "gluon_hopper": {
+        f"search_spaces/{each}" for each in ("flash_attention", "flash_attention_varlen", "paged_prefill")
+    },
     "kv_cache": {"autotune/lab/suites/axes", "kernels/baselines"},
     "machine": {"benchmarks/live", "benchmarks/search_efficiency"},
     "masks": {"kernels/flash_attention/flex", "kernels/tiles"},

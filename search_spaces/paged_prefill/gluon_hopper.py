@@ -18,8 +18,9 @@ from autotune.varlen_shape import MAX_WIDTH, VarlenShape
 # Of the keys and values of a call, which are copied before they are read: 16 sequences of 16,384 tokens, 8 KV heads of
 # 128. Beyond it the kernel that reads pages takes the call.
 MOST_BYTES: Final = 2**30
-# Of queries for each key, times the query heads of its KV head. A copy reads and writes a key once more, which takes as
-# long as products with some 200 rows gain over the kernel that reads pages (4.3 TB/s; 660 TFLOP/s where that has 480).
+# Of queries for each key, times the query heads of its KV head: a copy reads a key, writes it and reads it again, which
+# takes about as long as the products of 200 rows gain. By formula, from 4.3 TB/s, and 666 TFLOP/s where the kernel that
+# reads pages has 476: a chunk of 2,048 queries on 8,192 keys, 32/8 heads of 128 (NVIDIA H200, 2026-11-27, ``search``).
 LEAST_ROWS: Final = 256
 GATHERED_BYTES: Final = 2  # of an element: the dtypes of queries that the kernel takes
 
@@ -54,7 +55,7 @@ def supports(shape: PagedShape, device: Device) -> str | None:
     if not device.has("wgmma"):
         return f"paged_prefill/gluon_hopper needs products of warp groups, which {device.arch} does not have"
     if (rows := shape.seq_q * shape.group) < LEAST_ROWS:
-        return f"paged_prefill/gluon_hopper copies every key, which pays for {LEAST_ROWS} rows of queries, not for {rows}"
+        return f"paged_prefill/gluon_hopper copies keys, which pays from {LEAST_ROWS} rows of queries, not for {rows}"
     return unsupported_gathered(shape) or bounds.lacks_cache_type(shape, device)
 
 

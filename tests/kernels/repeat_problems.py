@@ -20,10 +20,12 @@ from autotune.kernels.flash_attention_varlen.triton import kernel as varlen
 from autotune.kernels.paged_decode.gluon_hopper_latent import kernel as hopper_latents
 from autotune.kernels.paged_decode.triton import kernel as decode
 from autotune.kernels.paged_decode.triton_latent import kernel as latents
+from autotune.kernels.paged_prefill.gluon_hopper import kernel as gathered
 from autotune.kernels.paged_prefill.triton import kernel as prefill
 from autotune.search_spaces.bounds import MAX_WIDTH
 from autotune.search_spaces.flash_attention.gluon_hopper import IMPLEMENTATION as GLUON
 from autotune.search_spaces.flash_attention_varlen.gluon_hopper import IMPLEMENTATION as PACKED
+from autotune.search_spaces.paged_prefill.gluon_hopper import IMPLEMENTATION as GATHERED
 from autotune.shape import AttentionShape, PagedShape
 from autotune.space import Config
 from autotune.varlen_shape import VarlenShape
@@ -235,6 +237,13 @@ def padded_with(*, loads: str, **options: Any) -> Problem:
     return Problem(varlen.KERNEL.bind(config, shape), draw, {"cu_seqlens_q": None, "cu_seqlens_k": None} | options)
 
 
+def gathered_with(shape: PagedShape = PAGED, **options: Any) -> Problem:
+    """As ``prefill_with``, by the kernel that lays pages side by side."""
+    problem = prefill_with(shape, **options)
+    call = gathered.KERNEL.bind(GATHERED.space.default(replace(shape, seq_q=512), NVIDIA_H200), replace(shape, seq_q=4))
+    return Problem(call, problem.draw, problem.options)
+
+
 def padded_in_gluon(*, sinks: torch.Tensor | None = None, has_all: bool = True, **options: Any) -> Problem:
     """As ``padded_with``; of its numbers not ``has_all`` leaves the lengths of the keys alone."""
     problem = padded_with(loads="pointer", **options)
@@ -293,5 +302,7 @@ def problems() -> Iterator[Problem]:
     yield padded_in_gluon(has_all=False, scale=0.3)
     yield prefill_with()
     yield prefill_with(return_lse=True, scale=0.1)
+    yield gathered_with(replace(PAGED, alibi=False), return_lse=True)
+    yield gathered_with(replace(PAGED, alibi=False, kv_dtype="float8_e4m3fn"), k_scale=scale, v_scale=scale)
     yield prefill_with(replace(PAGED, kv_dtype="float8_e4m3fn"), k_scale=scale, v_scale=scale)
     yield prefill_with(replace(PAGED, kv_dtype="int8", causal=False), k_scale=per_slot, v_scale=per_slot)

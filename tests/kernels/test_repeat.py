@@ -17,7 +17,7 @@ from autotune.kernels.flash_attention.triton_masked.forward import flash_attenti
 from autotune.kernels.flash_attention.triton_split_keys.forward import attend_shares, combine_shares
 from autotune.kernels.flash_attention.triton_split_values.forward import flash_attention_columns_forward
 from autotune.kernels.flash_attention.triton_split_width.forward import flash_attention_pieces_forward
-from autotune.kernels.flash_attention_varlen.gluon_hopper.forward import varlen_attention_forward
+from autotune.kernels.flash_attention_varlen.gluon_hopper.forward import HeadScales, varlen_attention_forward
 from autotune.kernels.flash_attention_varlen.gluon_hopper.padded_rows import PaddedOutput, number_rows
 from autotune.kernels.flash_attention_varlen.gluon_hopper.tile_table import write_tiles
 from autotune.kernels.flash_attention_varlen.triton import repeat as varlen
@@ -27,6 +27,7 @@ from autotune.kernels.paged_decode.triton import repeat as decode
 from autotune.kernels.paged_decode.triton.combine import combine_partials
 from autotune.kernels.paged_decode.triton.forward import paged_decode_flat, paged_decode_split
 from autotune.kernels.paged_decode.triton_latent.forward import latent_decode_split
+from autotune.kernels.paged_prefill.gluon_hopper.gather import gather_pages
 from autotune.kernels.paged_prefill.triton import repeat as prefill
 from autotune.kernels.paged_prefill.triton.forward import paged_prefill_forward
 from autotune.kernels.relaunch import Described, PastLaunch
@@ -36,6 +37,8 @@ from autotune.kernels.workspace import Workspace
 WHOLE: Final = torch.empty(2, 40)
 BEGIN: Final = 32  # of a rest
 SIZES: Final = ("batch", "queries", "words of a row")
+STRIDES: Final = ("stride of keys", "stride of values")
+SCALES: Final = HeadScales(None, None, *STRIDES)
 PADDED: Final = PaddedOutput(None, None, *SIZES)
 PARTIALS: Final = Partials(torch.empty(2, 4, 8), torch.empty(2, 2, 4), None)
 
@@ -80,6 +83,25 @@ TILES: Final = {name: name for name in ("table", *varlen.NAMES[3:5], "seqused_q"
 NUMBERS: Final = {"numbers": "table", "q_lens": "seqused_q", "kv_lens": "seqused_k", "kv_starts": "kv_starts"}
 PADDED_TILES: Final = {**dict.fromkeys(TILES), "table": "table", "numbers": "table"}
 PACKED: Final = {name: name for name in ("q", "k", "v", *OUTPUTS, "sinks", "table")}
+GATHER: Final = {
+    **{name: PAGED[name] for name in ("page_table", "seq_lens")},
+    "cache": ("k_cache", "v_cache", "k_scale", "v_scale"),
+    **{name: f"room for {name}" for name in ("keys", "values", "key_offsets")},
+}
+GATHERED_TILES: Final = {
+    **dict.fromkeys(TILES),
+    "table": "table",
+    "cu_seqlens_q": "cu_seqlens_q",
+    "cu_seqlens_k": "room for key_offsets",
+    "seqused_k": "seq_lens",
+}
+GATHERED: Final = {
+    **PACKED,
+    "k": "room for keys",
+    "v": "room for values",
+    "padded": None,
+    "scales": ("k_scale", "v_scale", *STRIDES),
+}
 CASES: Final = {
     "flash_attention": Repeated("flash_attention.repeat", (flash_attention_forward,), (DENSE,), dense.NAMES),
     "flash_attention in Gluon": Repeated(
@@ -129,6 +151,13 @@ CASES: Final = {
         (LATENTS, MERGE),
         decode.NAMES,
     ),
+    "paged_prefill in Gluon": Repeated(
+        "paged_prefill.gluon_hopper.repeat",
+        (gather_pages, write_tiles, varlen_attention_forward),
+        (GATHER, GATHERED_TILES, GATHERED),
+        prefill.NAMES,
+        needs_descriptors=True,
+    ),
     "paged_prefill": Repeated("paged_prefill.triton.repeat", (paged_prefill_forward,), (PREFILL,), prefill.NAMES),
 }
 
@@ -148,8 +177,11 @@ def arguments_of(case: Repeated, monkeypatch: pytest.MonkeyPatch) -> list[tuple[
         monkeypatch.setattr(repeat, "described_by", lambda *_: Described(plain, 4))
     monkeypatch.setattr(repeat, "stream_reader", lambda: lambda device: 0)
     monkeypatch.setattr(Workspace, "allocate", lambda self, q: (None, ROOM))
-    tensors = {name: torch.empty(2 * BEGIN) for name in (*case.names, *OUTPUTS, "table")}
+    names_of_room = [f"room for {name}" for name in ("keys", "values", "key_offsets")]
+    tensors = {name: torch.empty(2 * BEGIN) for name in (*case.names, *OUTPUTS, "table", *names_of_room)}
     monkeypatch.setattr(repeat, "new_table", lambda like, sizes: tensors["table"], raising=False)
+    room = iter(names_of_room)
+    monkeypatch.setattr(repeat, "new_room", lambda *_: tensors[next(room)], raising=False)
     results: Any = SimpleNamespace(take=lambda *_: tuple(tensors[name] for name in OUTPUTS))
     launches = [PastLaunch(None, (1,), tuple(map(first_argument, kernel.arg_names))) for kernel in case.kernels]
     made = repeat.repeat_of(launches, results, torch.device("cuda", 0))
@@ -166,6 +198,7 @@ def first_argument(name: str) -> Any:
     if name in ("q_rest", "k_rest", "v_rest"):
         return WHOLE[:, BEGIN:]
     known = {"partials": PARTIALS, "table": PARTIALS.statistics, "numbers": PARTIALS.statistics, "padded": PADDED}
+    known |= {"scales": SCALES, **dict.fromkeys(("keys", "values", "key_offsets"), WHOLE)}
     return known.get(name, f"constant {name}")
 
 

@@ -19,7 +19,7 @@ MIN_WIDTH: Final = 16  # of a dot's tile
 SOFTMAX_TILE: Final = 4096
 
 
-class Launch(NamedTuple):
+class NaiveLaunch(NamedTuple):
     """One kernel, its grid, its arguments and its constants."""
 
     kernel: Any
@@ -40,7 +40,7 @@ def plan_launches(
     *,
     causal: bool,
     scale: float,
-) -> tuple[Launch, Launch, Launch]:
+) -> tuple[NaiveLaunch, NaiveLaunch, NaiveLaunch]:
     """Return the three launches that compute attention over ``q [B, S_q, H, D]``, ``k [B, S_kv, H_kv, D]`` and
     ``v [B, S_kv, H_kv, D_v]``, to be run in order; no length is 0.
 
@@ -55,14 +55,14 @@ def plan_launches(
     rows = SOFTMAX_TILE // block
     width = max(MIN_WIDTH, triton.next_power_of_2(v.shape[3]))
     return (
-        Launch(
+        NaiveLaunch(
             attention_scores,
             (triton.cdiv(seq_kv, BLOCK_K) * query_tiles,),
             (q, k, scores, *q.stride()[:3], *k.stride()[:3], *lengths, scale),
             {"HEAD_DIM": q.shape[3], "BLOCK_Q": BLOCK_Q, "BLOCK_K": BLOCK_K, "BLOCK_D": DEPTH, "CAUSAL": causal},
         ),
-        Launch(softmax_rows, (triton.cdiv(count, rows),), (scores, count, seq_kv), {"ROWS": rows, "BLOCK": block}),
-        Launch(
+        NaiveLaunch(softmax_rows, (triton.cdiv(count, rows),), (scores, count, seq_kv), {"ROWS": rows, "BLOCK": block}),
+        NaiveLaunch(
             weighted_sum,
             (query_tiles,),
             (scores, v, out, *v.stride()[:3], *out.stride()[:3], *lengths),

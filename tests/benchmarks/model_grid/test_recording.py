@@ -224,7 +224,7 @@ def test_listing_needs_no_gpu_and_an_unknown_implementation_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert command(monkeypatch, tmp_path, "--list", "--operation", "paged_prefill", "--head-dim", "96") == 0
-    assert capsys.readouterr().out.endswith(" of 70 problems\n")
+    assert capsys.readouterr().out.endswith(" of 100 problems\n")
     assert command(monkeypatch, tmp_path, "--implementation", "flex") == 2
     assert (
         "--implementation flex is unknown; expected gluon_hopper, gluon_hopper_fp8, gluon_hopper_latent, triton, "
