@@ -72,7 +72,7 @@ def gather_failure(name: str, kernel: Any = gather_pages) -> str | None:
     )
     tokens = TOKENS if paging.run in (1, TOKENS) or TOKENS % paging.run == 0 else paging.run
     widths = Widths(shape.head_dim, shape.head_dim_v, *padded_widths(shape.head_dim, shape.head_dim_v))
-    constants = (shape.kv_heads, tokens, widths, paging)
+    constants: tuple[Any, ...] = (shape.kv_heads, tokens, widths, paging)
     kernel[(shape.kv_heads * -(-room // tokens), shape.batch)](*given[:3], *found, *given[3:], *constants, num_warps=4)
     gather(*given[:3], *expected, *given[3:], *constants)
     for what, one, true in zip(("keys", "values", "offsets"), found, expected, strict=True):
