@@ -301,4 +301,4 @@ def test_a_baseline_that_takes_no_calls_of_users_is_not_served() -> None:
     assert rows
     for row in rows:
         kernel = get_kernel(row.shape, device=NVIDIA_H200.name, among="fastest", operation="paged_prefill")
-        assert (kernel.provenance.rung, kernel.implementation) == ("exact", "triton")
+        assert kernel.implementation in ("triton", "gluon_hopper")

@@ -83,7 +83,9 @@ IMPLEMENTATION: Final = Implementation(
     space=Space(PARAMETERS, reject, default),
     kernel="autotune.kernels.flash_attention_varlen.gluon_hopper:KERNEL",
     sources=(
-        *kernel_files("flash_attention_varlen/gluon_hopper", "forward", "launch", "ragged", "tile_table"),
+        *kernel_files(
+            "flash_attention_varlen/gluon_hopper", "forward", "launch", "padded_rows", "ragged", "tile_table"
+        ),
         *kernel_files("flash_attention_varlen/triton", "sequence_order"),
         *kernel_files("flash_attention/gluon_hopper", "forward", "launch", "rings", "schedule", "turns", "weights"),
         *kernel_files("", "gluon"),

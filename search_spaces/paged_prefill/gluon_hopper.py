@@ -42,8 +42,8 @@ def unsupported_gathered(shape: PagedShape) -> str | None:
         return "paged_prefill/gluon_hopper has no ALiBi slopes"
     for name in ("head_dim", "head_dim_v"):
         width = getattr(shape, name)
-        if width > MAX_WIDTH or width % 8:
-            return f"paged_prefill/gluon_hopper takes multiples of 8 up to {MAX_WIDTH}, not {name}={width}"
+        if width > MAX_WIDTH:
+            return f"paged_prefill/gluon_hopper takes heads of up to {MAX_WIDTH}, not {name}={width}"
     taken = gathered_bytes(shape.batch, shape.max_context, shape.kv_heads, shape.head_dim + shape.head_dim_v)
     if taken > MOST_BYTES:
         return f"paged_prefill/gluon_hopper copies {MOST_BYTES} bytes of keys and values at most, not {taken}"
@@ -54,7 +54,7 @@ def supports(shape: PagedShape, device: Device) -> str | None:
     """Return why the kernel does not compute a shape on a device, or None."""
     if not device.has("wgmma"):
         return f"paged_prefill/gluon_hopper needs products of warp groups, which {device.arch} does not have"
-    if (rows := shape.seq_q * shape.group) < LEAST_ROWS:
+    if (rows := min(query_counts(shape)) * shape.group) < LEAST_ROWS:
         return f"paged_prefill/gluon_hopper copies keys, which pays from {LEAST_ROWS} rows of queries, not for {rows}"
     return unsupported_gathered(shape) or bounds.lacks_cache_type(shape, device)
 
@@ -94,7 +94,7 @@ IMPLEMENTATION: Final = Implementation(
         *kernel_files("paged_prefill/triton", "quantized"),
         *kernel_files("paged_cache", "layout"),
         *packed.IMPLEMENTATION.sources,
-        Path(packed.__file__),
+        Path(__file__),  # of what a copy may take
     ),
     entry=("launch_gathered",),
     supports=supports,

@@ -53,7 +53,8 @@ def test_what_was_not_searched_is_seen(home: Path) -> None:
     assert {name for name, rung in searched.items() if rung != "exact"} == {"32/8, uniform of that total"}
     rows = paged_shape(LLAMA, 63, max(paged.MIXED_CONTEXTS), mean_context=statistics.mean(paged.MIXED_CONTEXTS))
     kernels = [get_kernel(shape) for shape in (mixed_shape(), rows, prefill_shape(0))]
-    assert rungs(*kernels) == "exact, nearest, exact"
+    # Chunks are served by the implementation that is faster at like shapes, whose winners were not recorded.
+    assert rungs(*kernels) == "exact, nearest, default"
 
 
 def test_each_takes_its_turn_and_the_median_of_its_times_counts() -> None:

@@ -36,10 +36,10 @@ from autotune.kernels.workspace import Workspace
 
 WHOLE: Final = torch.empty(2, 40)
 BEGIN: Final = 32  # of a rest
-SIZES: Final = ("batch", "queries", "words of a row")
 STRIDES: Final = ("stride of keys", "stride of values")
 SCALES: Final = HeadScales(None, None, *STRIDES)
-PADDED: Final = PaddedOutput(None, None, *SIZES)
+FIXED: Final = tuple(SCALES)  # of what has none, as it was launched
+PADDED: Final = PaddedOutput(None, None)
 PARTIALS: Final = Partials(torch.empty(2, 4, 8), torch.empty(2, 2, 4), None)
 
 
@@ -87,6 +87,7 @@ GATHER: Final = {
     **{name: PAGED[name] for name in ("page_table", "seq_lens")},
     "cache": ("k_cache", "v_cache", "k_scale", "v_scale"),
     **{name: f"room for {name}" for name in ("keys", "values", "key_offsets")},
+    "cu_seqlens_q": "cu_seqlens_q",
 }
 GATHERED_TILES: Final = {
     **dict.fromkeys(TILES),
@@ -125,14 +126,14 @@ CASES: Final = {
     "flash_attention_varlen in Gluon": Repeated(
         "flash_attention_varlen.gluon_hopper.repeat",
         (write_tiles, varlen_attention_forward),
-        (TILES, PACKED | {"padded": None}),
+        (TILES, PACKED | {"padded": None, "scales": FIXED}),
         varlen.NAMES,
         needs_descriptors=True,
     ),
     "flash_attention_varlen of a padded batch in Gluon": Repeated(
         "flash_attention_varlen.gluon_hopper.repeat",
         (number_rows, write_tiles, varlen_attention_forward),
-        (NUMBERS, PADDED_TILES, PACKED | {"padded": ("out", "table", *SIZES)}),
+        (NUMBERS, PADDED_TILES, PACKED | {"padded": ("out", "table"), "scales": FIXED}),
         varlen.NAMES,
         needs_descriptors=True,
     ),

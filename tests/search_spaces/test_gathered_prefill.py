@@ -21,8 +21,8 @@ def shape_of(**fields: Any) -> PagedShape:
 
 @pytest.mark.parametrize("width", [(8, 8), (64, 64), (128, 128), (192, 128), (256, 256)])
 def test_the_default_is_that_of_packed_sequences_and_valid(width: tuple[int, int]) -> None:
-    for causal, mean in ((True, 4096), (False, 1024)):
-        shape = shape_of(head_dim=width[0], head_dim_v=width[1], causal=causal, mean_context=mean)
+    for causal in (True, False):
+        shape = shape_of(head_dim=width[0], head_dim_v=width[1], causal=causal)
         default = SPACE.default(shape, NVIDIA_H200)
         assert default == packed.default(as_packed(shape), NVIDIA_H200)
         assert SPACE.why_invalid(default, shape, NVIDIA_H200) is None, shape
@@ -40,11 +40,12 @@ def test_a_mixed_batch_is_one_chunk_among_single_queries() -> None:
         ({}, None),
         ({"seq_q": LEAST_ROWS // 4}, None),
         ({"seq_q": LEAST_ROWS // 4 - 1}, "copies keys, which pays from 256 rows of queries, not for 252"),
+        ({"mean_context": 1024}, "copies keys, which pays from 256 rows of queries, not for 4"),  # of one that decodes
         ({"kv_dtype": "float8_e4m3fn"}, None),
         ({"kv_dtype": "int8"}, "takes a scale for each KV head, and caches of int8 have one for each token"),
         ({"dtype": "float32"}, "computes 16 bits, not float32"),
         ({"alibi": True}, "has no ALiBi slopes"),
-        ({"head_dim": 512}, "takes multiples of 8 up to 256, not head_dim=512"),
+        ({"head_dim": 512}, "takes heads of up to 256, not head_dim=512"),
         ({"batch": 16, "max_context": 16384}, None),
         ({"batch": 17, "max_context": 16384}, "copies 1073741824 bytes of keys and values at most, not 1140850688"),
     ],

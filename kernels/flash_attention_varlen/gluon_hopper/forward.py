@@ -27,11 +27,12 @@ from autotune.kernels.gluon import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
+from autotune.kernels.tiles.masks import Bounds
 from autotune.kernels.tiles.softmax import LOG2_E
 
 SMALLEST_FACTOR = gl.constexpr(2.0**-120)  # of scores: what is hidden stays -inf when it is multiplied
 
-_NUMBERS = ["heads", "group", "window"]  # no binary of its own for any of them
+_NUMBERS = ["sizes", "heads", "group", "window"]  # no binary of its own for any of them
 _POINTERS = ["log_sum_exp", "sinks", "table"]
 
 
@@ -94,14 +95,14 @@ class SequenceNumbers(NamedTuple):
 
 @gluon.jit(do_not_specialize=_NUMBERS, do_not_specialize_on_alignment=[*_POINTERS, *_NUMBERS])
 def varlen_attention_forward(
-    q, k, v, out, log_sum_exp, sinks, table, padded, scales, heads, group, window, score_scale, softcap,
+    q, k, v, out, log_sum_exp, sinks, table, padded, scales, sizes, heads, group, window, score_scale, softcap,
     FEATURES: gl.constexpr, SCHEDULE: gl.constexpr,
 ):  # fmt: skip
     """Compute ``out = softmax(q k^T) v`` of each sequence; every program takes each N-th tile of the table.
 
     ``q``, ``k``, ``v`` and ``out`` are ragged descriptors of ``[T, H, D]``, ``log_sum_exp`` is fp32 ``[T, H]`` or None,
-    ``sinks`` ``[H]`` or None. ``padded`` is the output of a padded batch, whose other rows are cleared, or None.
-    ``scales`` are those of keys and values, or None.
+    ``sinks`` ``[H]`` or None. ``padded`` is the output of a padded batch of these ``sizes``, whose other rows are
+    cleared, or None; ``scales`` are those of keys and values, or None.
     """
     CONSUMERS: gl.constexpr = SCHEDULE.consumers
     SLOTS: gl.constexpr = SCHEDULE.slots
@@ -152,7 +153,7 @@ def varlen_attention_forward(
             [
                 (consume_packed, (0, rings, out_tiles, tensors, call, FEATURES, SCHEDULE)),
                 (produce_packed, (rings, tensors, call, FEATURES, SCHEDULE)),
-                (clear_padding, (padded, log_sum_exp, sinks, heads)),
+                (clear_padding, (padded, sizes, log_sum_exp, sinks, heads)),
             ],
             [1, CLEARING_WARPS],
             [PRODUCER_REGISTERS, PRODUCER_REGISTERS],
@@ -163,7 +164,7 @@ def varlen_attention_forward(
                 (consume_packed, (0, rings, out_tiles, tensors, call, FEATURES, SCHEDULE)),
                 (consume_packed, (1, rings, out_tiles, tensors, call, FEATURES, SCHEDULE)),
                 (produce_packed, (rings, tensors, call, FEATURES, SCHEDULE)),
-                (clear_padding, (padded, log_sum_exp, sinks, heads)),
+                (clear_padding, (padded, sizes, log_sum_exp, sinks, heads)),
             ],
             [4, 1, CLEARING_WARPS],
             [REGISTERS, PRODUCER_REGISTERS, PRODUCER_REGISTERS],
@@ -175,7 +176,7 @@ def varlen_attention_forward(
                 (consume_packed, (1, rings, out_tiles, tensors, call, FEATURES, SCHEDULE)),
                 (consume_packed, (2, rings, out_tiles, tensors, call, FEATURES, SCHEDULE)),
                 (produce_packed, (rings, tensors, call, FEATURES, SCHEDULE)),
-                (clear_padding, (padded, log_sum_exp, sinks, heads)),
+                (clear_padding, (padded, sizes, log_sum_exp, sinks, heads)),
             ],
             [4, 4, 1, CLEARING_WARPS],
             [REGISTERS, REGISTERS, PRODUCER_REGISTERS, PRODUCER_REGISTERS],
@@ -188,8 +189,30 @@ def numbers_of(tile, call):
     score_scale = call.score_scale
     if call.scales is not None:
         key_scale = gl.abs(gl.load(call.scales.keys + tile.head // call.group * call.scales.key_stride))
-        score_scale *= gl.where(key_scale == 0.0, SMALLEST_FACTOR, key_scale)
+        score_scale = at_least(score_scale * key_scale, SMALLEST_FACTOR)
     return SequenceNumbers(tile.used, tile.length, call.window, score_scale, call.softcap)
+
+
+@gluon.jit
+def at_least(value, least):
+    """Return a number, or the least that it may be; NaN stays NaN."""
+    return gl.where(value < least, least, value)
+
+
+@gluon.jit
+def tile_bounds(tile, numbers, BLOCK_Q: gl.constexpr, BLOCK_K: gl.constexpr, FEATURES: gl.constexpr):
+    """Return the bounds of the keys that a tile sees, in blocks, as ``block_bounds`` does.
+
+    Of a padded batch ``seq_q`` is no number of queries: where a window ends is found from those that the tile has.
+    """
+    bounds = block_bounds(tile.row, numbers, BLOCK_Q, BLOCK_K, FEATURES)
+    if FEATURES.padded and FEATURES.window:
+        last_row = gl.minimum(tile.row + BLOCK_Q, tile.count) - 1
+        diagonal = numbers.seq_kv - numbers.seq_q
+        first = gl.maximum(0, last_row + diagonal - numbers.window + 1)
+        full_low = gl.minimum(gl.maximum(gl.cdiv(first, BLOCK_K), bounds.low), bounds.high)
+        bounds = Bounds(bounds.low, full_low, gl.maximum(bounds.full_high, full_low), bounds.high)
+    return bounds
 
 
 @gluon.jit
@@ -207,7 +230,7 @@ def produce_packed(rings, tensors, call, FEATURES: gl.constexpr, SCHEDULE: gl.co
     tiles = count_tiles(tensors.table, call.heads)
     for number in range(gl.program_id(0), tiles, gl.num_programs(0)):
         tile = read_tile(tensors.table, number, tiles, call.heads, FEATURES.heads_together, FEATURES.padded)
-        bounds = block_bounds(tile.row, numbers_of(tile, call), BLOCK_Q, BLOCK_K, FEATURES)
+        bounds = tile_bounds(tile, numbers_of(tile, call), BLOCK_Q, BLOCK_K, FEATURES)
         queries, keys = SequenceRows(tile.begin, tile.count), SequenceRows(tile.first_key, tile.length)
         values = SequenceRows(tile.first_value, tile.length)
         for consumer in gl.static_range(CONSUMERS):
@@ -249,11 +272,13 @@ def consume_packed(
     tile = read_tile(tensors.table, gl.program_id(0), tiles, call.heads, FEATURES.heads_together, FEATURES.padded)
     for number in range(gl.program_id(0), tiles, gl.num_programs(0)):
         numbers = numbers_of(tile, call)
-        bounds = block_bounds(tile.row, numbers, BLOCK_Q, BLOCK_K, FEATURES)
+        bounds = tile_bounds(tile, numbers, BLOCK_Q, BLOCK_K, FEATURES)
         row = tile.row + CONSUMER * ROWS
         rows = row + gl.arange(0, ROWS, gl.SliceLayout(1, SCORES))
         visible = visible_keys(rows, numbers, FEATURES)
-        own = block_bounds_of(row, bounds, numbers, ROWS, BLOCK_K, CONSUMERS, FEATURES)
+        own = bounds
+        if not (FEATURES.padded and FEATURES.window):
+            own = block_bounds_of(row, bounds, numbers, ROWS, BLOCK_K, CONSUMERS, FEATURES)
         fixed = (take(q_ring, q_turn, PARTS, Q_SLOTS), k_ring, v_ring, visible, numbers)
         turn = skip(turn, bounds.high - own.high, fixed, CONSUMER, SCHEDULE)
         is_partial = own.full_high < own.high or own.full_low == own.high

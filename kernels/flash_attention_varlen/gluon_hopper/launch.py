@@ -17,7 +17,12 @@ from autotune.kernels.flash_attention_varlen.gluon_hopper.forward import (
     PackedFeatures,
     varlen_attention_forward,
 )
-from autotune.kernels.flash_attention_varlen.gluon_hopper.padded_rows import LISTS, PaddedOutput, number_rows
+from autotune.kernels.flash_attention_varlen.gluon_hopper.padded_rows import (
+    LISTS,
+    PaddedOutput,
+    PaddedSizes,
+    number_rows,
+)
 from autotune.kernels.flash_attention_varlen.gluon_hopper.ragged import LAST, MOST, WRAP
 from autotune.kernels.flash_attention_varlen.gluon_hopper.tile_table import COLUMNS, write_tiles
 from autotune.kernels.flash_attention_varlen.triton.sequence_order import Tile
@@ -29,20 +34,19 @@ PAIR_BYTES: Final = 16  # of words of zeros, which a thread stores at once
 
 
 class Launch(NamedTuple):
-    """A launch that is to be made: the kernel, its programs, its arguments, and its number of warps or None."""
+    """A launch that is to be made: the kernel, its grid, its arguments, and its number of warps or None."""
 
     kernel: Any
-    programs: int
+    grid: tuple[int, ...]
     arguments: tuple[Any, ...]
     warps: int | None = None
 
     def run(self, *, compile_only: bool) -> Any:
         """Launch, or compile alone, and return the compiled kernel."""
         options = {} if self.warps is None else {"num_warps": self.warps}
-        grid = (self.programs,)
         if compile_only:
-            return self.kernel.warmup(*self.arguments, grid=grid, **options)
-        return self.kernel[grid](*self.arguments, **options)
+            return self.kernel.warmup(*self.arguments, grid=self.grid, **options)
+        return self.kernel[self.grid](*self.arguments, **options)
 
 
 def launch_packed(
@@ -79,27 +83,25 @@ def launch_packed(
     """
     if out.numel() == 0:
         return ()
-    is_padded = cu_seqlens_q is None
     batch, heads = q.shape[0] if cu_seqlens_q is None else cu_seqlens_q.shape[0] - 1, q.shape[-2]
     out_rows = out.flatten(0, -3)
-    apart = {name: _rows_of(name, tensor) for name, tensor in (("q", q), ("k", k), ("v", v), ("out", out_rows))}
+    apart = {name: rows_apart(name, tensor) for name, tensor in (("q", q), ("k", k), ("v", v), ("out", out_rows))}
     tokens, key_tokens = (math.prod(tensor.shape[:-2]) for tensor in (q, k))
     schedule = _schedule(options)
     tile = Tile(1, ROWS.value * schedule.consumers, schedule.block_k)
     slots = tokens // tile.rows + batch
     table = torch.empty((slots + 1, COLUMNS.value), dtype=torch.int32, device=q.device)
     launches: list[Launch] = []
-    numbers = padded = None
-    if is_padded:
+    numbers = padded = sizes = None
+    if cu_seqlens_q is None:
         numbers = torch.empty((LISTS.value, batch + 1), dtype=torch.int32, device=q.device)
-        row_pairs = heads * out.shape[-1] * out.element_size() // PAIR_BYTES
-        padded = PaddedOutput(out.view(torch.int64), numbers, batch, q.shape[1], row_pairs)
-        sizes = (q.shape[1], k.shape[1], *(apart[name] for name in "qkv"), batch)
-        launches.append(Launch(number_rows, 1, (numbers, seqused_q, seqused_k, kv_starts, *sizes, causal)))
+        said = (numbers, seqused_q, seqused_k, kv_starts, q.shape[1], k.shape[1])
+        launches.append(Launch(number_rows, (1,), (*said, *(apart[name] for name in "qkv"), batch, causal)))
+        padded, sizes = PaddedOutput(out.view(torch.int64), numbers), _padded_sizes(q, out)
         seqused_q = seqused_k = None  # what they say is in the numbers
-    said = (cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, numbers, tokens, key_tokens, batch)
+    offsets = (cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, numbers, tokens, key_tokens, batch)
     constants = (tile, options["sequences"] == "longest", COLUMNS.value)
-    launches.append(Launch(write_tiles, slots, (table, *said, *constants), TABLE_WARPS))
+    launches.append(Launch(write_tiles, (slots,), (table, *offsets, *constants), TABLE_WARPS))
     features = PackedFeatures(
         causal=causal,
         window=window is not None,
@@ -107,22 +109,28 @@ def launch_packed(
         key_parts=part_widths(q.shape[-1], v.shape[-1])[0],
         has_used=seqused_q is not None,
         heads_together=options["order"] == "tile",
-        padded=is_padded,
+        padded=padded is not None,
     )
     arguments = (
         *_describe_all(q, k, v, out_rows, schedule.block_k),
-        *(lse, sinks, table, padded, scales),
+        *(lse, sinks, table, padded, scales, sizes),
         # A window longer than everything hides nothing; as it stands it could overflow 32 bits in the kernel.
         *(heads, heads // k.shape[-2], min(window or 0, tokens + key_tokens)),
         *(scale / softcap if softcap else scale * LOG2_E, softcap or 0.0, features, schedule),
     )
     tiles = slots * heads
-    programs = min(tiles, _workers(options["workers"], q, tiles))
-    launches.append(Launch(varlen_attention_forward, programs, arguments))
+    grid = (min(tiles, _workers(options["workers"], q, tiles)),)
+    launches.append(Launch(varlen_attention_forward, grid, arguments))
     return tuple(each.run(compile_only=compile_only) for each in launches)
 
 
-def _rows_of(name: str, tensor: torch.Tensor) -> int:
+def _padded_sizes(q: torch.Tensor, out: torch.Tensor) -> PaddedSizes:
+    """Return the sizes of a padded batch, given its queries and its output."""
+    row_bytes = out.shape[2] * out.shape[3] * out.element_size()
+    return PaddedSizes(q.shape[0], q.shape[1], row_bytes // PAIR_BYTES)
+
+
+def rows_apart(name: str, tensor: torch.Tensor) -> int:
     """Return how many rows apart in memory the sequences of a padded batch are, 0 of packed rows.
 
     Raises:

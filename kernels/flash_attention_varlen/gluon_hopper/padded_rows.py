@@ -32,16 +32,20 @@ WORDS_AT_ONCE = gl.constexpr(1024)  # of 8 bytes; eight stores of two warps
 CLEARING_WARPS = gl.constexpr(2)  # one alone cannot issue stores as fast as the memory takes them
 WARP_THREADS = gl.constexpr(32)
 
-_NUMBERS = ["queries", "keys", "q_apart", "k_apart", "v_apart", "batch"]
+_NUMBERS = ["q_rows", "k_rows", "q_apart", "k_apart", "v_apart", "batch"]
 _INTEGERS = ["numbers", "q_lens", "kv_lens", "kv_starts"]
 
 
 class PaddedOutput(NamedTuple):
-    """The output of a padded batch ``[B, S, H, D_v]`` in words of 8 bytes, the numbers of its sequences, and how many
-    pairs of words a row has."""
+    """Pointers to the output of a padded batch ``[B, S, H, D_v]`` in words of 8 bytes, and to its numbers."""
 
     words: Any
     numbers: Any
+
+
+class PaddedSizes(NamedTuple):
+    """How many sequences there are, queries of each, and pairs of words of a row of the output."""
+
     batch: Any
     queries: Any
     row_pairs: Any
@@ -49,15 +53,15 @@ class PaddedOutput(NamedTuple):
 
 @triton.jit(do_not_specialize=_NUMBERS, do_not_specialize_on_alignment=[*_INTEGERS, *_NUMBERS])
 def number_rows(
-    numbers, q_lens, kv_lens, kv_starts, queries, keys, q_apart, k_apart, v_apart, batch, CAUSAL: tl.constexpr
+    numbers, q_lens, kv_lens, kv_starts, q_rows, k_rows, q_apart, k_apart, v_apart, batch, CAUSAL: tl.constexpr
 ):  # fmt: skip
-    """Write the numbers of all sequences, of ``queries`` and ``keys`` each, which are so many rows apart in memory.
+    """Write the numbers of all sequences, of ``q_rows`` queries and ``k_rows`` keys each, which are so many rows apart.
 
     Rows before the first that sees a key under a causal mask are left out, as are all of a sequence without keys.
     """
-    queries_of = Sequences(None, None, q_lens, queries, batch)
-    keys_of = Sequences(None, kv_starts, kv_lens, keys, batch)
-    ahead = keys - queries
+    queries_of = Sequences(None, None, q_lens, q_rows, batch)
+    keys_of = Sequences(None, kv_starts, kv_lens, k_rows, batch)
+    ahead = k_rows - q_rows
     size = batch + 1
     passed = 0
     keys_passed = 0
@@ -76,7 +80,7 @@ def number_rows(
         tl.store(place + 1, passed + tl.cumsum(count, 0), mask=present)
         tl.store(place + KEY_OFFSETS * size + 1, keys_passed + tl.cumsum(length, 0), mask=present)
         tl.store(place + QUERY_PLACES * size, sequences * q_apart + first, mask=present)
-        tl.store(place + OUT_PLACES * size, sequences * queries + first, mask=present)
+        tl.store(place + OUT_PLACES * size, sequences * q_rows + first, mask=present)
         tl.store(place + KEY_PLACES * size, sequences * k_apart + first_key, mask=present)
         tl.store(place + VALUE_PLACES * size, sequences * v_apart + first_key, mask=present)
         tl.store(place + ALIGNED * size, length - first - ahead + first_key, mask=present)
@@ -87,30 +91,30 @@ def number_rows(
 
 
 @gluon.jit
-def clear_padding(padded, log_sum_exp, sinks, heads):
+def clear_padding(padded, sizes, log_sum_exp, sinks, heads):
     """Write what rows without a key have, into all rows of the output that do not count; two warps of each program.
 
     Its stores take their turns beside products, which need little of the memory's bandwidth.
     """
-    for sequence in range(padded.batch):
+    for sequence in range(sizes.batch):
         number = padded.numbers + sequence
-        first = sequence * padded.queries
-        counting = gl.load(number + OUT_PLACES * (padded.batch + 1))
+        first = sequence * sizes.queries
+        counting = gl.load(number + OUT_PLACES * (sizes.batch + 1))
         end = counting + gl.load(number + 1) - gl.load(number)
-        _clear_rows(padded, log_sum_exp, sinks, heads, first, counting - first)
-        _clear_rows(padded, log_sum_exp, sinks, heads, end, first + padded.queries - end)
+        _clear_rows(padded, sizes, log_sum_exp, sinks, heads, first, counting - first)
+        _clear_rows(padded, sizes, log_sum_exp, sinks, heads, end, first + sizes.queries - end)
 
 
 @gluon.jit
-def _clear_rows(padded, log_sum_exp, sinks, heads, row, count):
+def _clear_rows(padded, sizes, log_sum_exp, sinks, heads, row, count):
     """Clear this program's part of rows that lie side by side."""
     LAYOUT: gl.constexpr = gl.BlockedLayout([2], [WARP_THREADS], [CLEARING_WARPS], [0])
     lanes = gl.arange(0, WORDS_AT_ONCE, LAYOUT)
     own = gl.cast(gl.program_id(0), gl.int64) * WORDS_AT_ONCE
     step = gl.cast(gl.num_programs(0), gl.int64) * WORDS_AT_ONCE
     zeros = gl.full([WORDS_AT_ONCE], 0, gl.int64, LAYOUT)
-    words = gl.cast(count, gl.int64) * padded.row_pairs * 2  # so that pairs are known to be stored at once
-    begin = padded.words + gl.cast(row, gl.int64) * padded.row_pairs * 2
+    words = gl.cast(count, gl.int64) * sizes.row_pairs * 2  # so that pairs are known to be stored at once
+    begin = padded.words + gl.cast(row, gl.int64) * sizes.row_pairs * 2
     for start in range(own, words, step):
         gl.store(begin + start + lanes, zeros, mask=start + lanes < words, cache_modifier=".cs")
     if log_sum_exp is not None:

@@ -60,7 +60,6 @@ class RepeatedPadded:
         self._number_rows, self._write_tiles, self._attend = relaunches
         self._descriptors = descriptors  # of the queries, the keys, the values and the output
         self._numbers_sizes, self._table_sizes = (each.arguments[TABLE].shape for each in launches[:2])
-        self._padded = launches[2].arguments[VARYING_PADDED[2] - 1][2:]  # the numbers that no tensor has
         self._results = results
         self._stream_of = stream_reader()
         self.device = device
@@ -77,7 +76,7 @@ class RepeatedPadded:
         self._number_rows(stream, (place, *said))
         self._write_tiles(stream, (table.data_ptr(), None, None, None, None, place))
         logarithms = None if lse is None else lse.data_ptr()
-        self._attend(stream, (*loaded, logarithms, sinks, table.data_ptr(), (output, place, *self._padded)))
+        self._attend(stream, (*loaded, logarithms, sinks, table.data_ptr(), (output, place)))
         del numbers, table  # not before: what is allocated next on this stream may take their place
         return found if lse is None else (found, lse)
 

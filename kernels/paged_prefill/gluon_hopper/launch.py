@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import torch
 
 from autotune.errors import UnsupportedCallError
 from autotune.kernels.flash_attention_varlen.gluon_hopper.forward import HeadScales
-from autotune.kernels.flash_attention_varlen.gluon_hopper.launch import launch_packed
+from autotune.kernels.flash_attention_varlen.gluon_hopper.launch import Launch, launch_packed, rows_apart
 from autotune.kernels.paged_cache.layout import AXES, cache_strides, scale_strides
 from autotune.kernels.paged_prefill.gluon_hopper.gather import gather_pages
 from autotune.kernels.tensors import require_context
@@ -19,13 +20,14 @@ from autotune.search_spaces.paged_prefill.gluon_hopper import MOST_BYTES, gather
 
 TOKENS: Final = 32  # of a program that copies
 GATHER_WARPS: Final = 4
+MOST_SEQUENCES: Final = 65535  # the second dimension of a grid (CUDA C++ Programming Guide, technical specifications)
 
 
 class Gathered(NamedTuple):
     """Room for the keys ``[B * room, H_kv, D]`` and the values of all sequences, and where each begins, int32."""
 
     keys: torch.Tensor
-    values: torch.Tensor
+    vals: torch.Tensor  # tuples of Triton have ``values`` of their own
     offsets: torch.Tensor
 
 
@@ -53,54 +55,35 @@ def launch_gathered(
 ) -> tuple[Any, ...]:
     """Launch one prefill over checked tensors: ``q [T, H, D]``, ``out [T, H, D_v]``, ``lse [T, H]``.
 
-    Scales are fp32, one for all (0 dimensions) or one a KV head.
-    ``options`` are the parameters of a config. The grids depend on shapes and options alone, so that a CUDA graph may
-    hold the launches. Returns the compiled kernels in order; with ``compile_only`` nothing runs and the tensors may be
-    on the meta device.
+    Scales are fp32, one for all (0 dimensions) or one a KV head. ``options`` are the parameters of a config. The grids
+    depend on shapes and options alone, so that a CUDA graph may hold the launches. Returns the compiled kernels in
+    order; with ``compile_only`` nothing runs and the tensors may be on the meta device.
 
     Raises:
-        UnsupportedCallError: the keys and values that the page table has room for are more than ``MOST_BYTES``, tokens
-            have scales of their own, or TMA cannot copy tiles of a tensor.
+        UnsupportedCallError: there are no pages, or too many sequences; the keys and values that the page table has
+            room for are more than ``MOST_BYTES``; tokens have scales of their own; TMA cannot copy tiles of a tensor.
     """
     if out.numel() == 0:
         return ()
-    for name, scales in (("k_scale", k_scale), ("v_scale", v_scale)):
-        if scales is not None and scales.ndim == 3:
-            raise UnsupportedCallError(f"{name} has a scale for each token, and this kernel takes one for each head")
-    batch, max_pages = page_table.shape
-    page_size, kv_heads = (k_cache.shape[axis] for axis in AXES[layout][1:])
-    pages, head_dim, head_dim_v = k_cache.shape[0], q.shape[2], v_cache.shape[3]
-    capacity = max_pages * page_size if pages else 0
-    room = max(capacity, 1)  # a tensor map describes one row at least
-    if (taken := gathered_bytes(batch, room, kv_heads, head_dim + head_dim_v)) > MOST_BYTES:
-        raise UnsupportedCallError(
-            f"page_table has room for {batch} x {capacity} tokens, whose keys and values take {taken} bytes side by "
-            f"side, more than {MOST_BYTES}"
-        )
+    _refuse_scales_of_tokens(k_scale, v_scale)
+    for name, tensor in (("q", q), ("out", out)):
+        rows_apart(name, tensor)  # before anything is copied
+    batch, room, kv_heads, widths = _sizes(k_cache, v_cache, page_table, layout)
     if not compile_only:
         require_context(q.device)
-    gathered = allocate_gathered(q, batch * room, kv_heads, (head_dim, head_dim_v), batch)
-    tokens = min(TOKENS, page_size) if page_size % TOKENS and TOKENS % page_size else TOKENS
+    gathered = allocate_gathered(q, batch * room, kv_heads, widths, batch)
+    has_window = window is not None
     arguments = (
         *(Cache(k_cache, v_cache, k_scale, v_scale), page_table, seq_lens, *gathered),
-        *(page_table.stride(0), capacity, pages, room),
+        *(cu_seqlens_q if has_window else None, page_table.stride(0), room, k_cache.shape[0], room),
+        min(window, room) if window is not None else None,
+        *(kv_heads, TOKENS, Widths(*widths, *padded_widths(*widths))),
+        paging_of(k_cache, v_cache, k_scale, v_scale, layout),
     )
-    constants = (
-        *(kv_heads, tokens, Widths(head_dim, head_dim_v, *padded_widths(head_dim, head_dim_v))),
-        Paging(
-            page_size,
-            math.gcd(page_size, tokens),
-            *(cache_strides(cache, layout) for cache in (k_cache, v_cache)),
-            *(scale_strides(scales, layout) for scales in (k_scale, v_scale)),
-        ),
-    )
-    grid = (kv_heads * -(-room // tokens), batch)
-    if compile_only:
-        first = gather_pages.warmup(*arguments, *constants, grid=grid, num_warps=GATHER_WARPS)
-    else:
-        first = gather_pages[grid](*arguments, *constants, num_warps=GATHER_WARPS)
-    others = launch_packed(
-        *(q, gathered.keys, gathered.values, cu_seqlens_q, gathered.offsets, out, lse),
+    copy = Launch(gather_pages, (kv_heads * -(-room // TOKENS), batch), arguments, GATHER_WARPS)
+    attended = partial(
+        launch_packed,
+        *(q, gathered.keys, gathered.vals, cu_seqlens_q, gathered.offsets, out, lse),
         seqused_k=seq_lens,
         scales=None if k_scale is None or v_scale is None else head_scales(k_scale, v_scale),
         causal=causal,
@@ -111,7 +94,53 @@ def launch_gathered(
         options=options,
         compile_only=compile_only,
     )
-    return (first, *others)
+    return (copy.run(compile_only=compile_only), *attended())
+
+
+def _refuse_scales_of_tokens(k_scale: torch.Tensor | None, v_scale: torch.Tensor | None) -> None:
+    for name, scales in (("k_scale", k_scale), ("v_scale", v_scale)):
+        if scales is not None and scales.ndim == 3:
+            raise UnsupportedCallError(f"{name} has a scale for each token, and this kernel takes one for each head")
+
+
+def _sizes(
+    k_cache: torch.Tensor, v_cache: torch.Tensor, page_table: torch.Tensor, layout: str
+) -> tuple[int, int, int, tuple[int, int]]:
+    """Return the number of sequences, of tokens that each has room for, of KV heads, and the widths of these.
+
+    Raises:
+        UnsupportedCallError: there is no room, or there is too much.
+    """
+    batch, max_pages = page_table.shape
+    page_size, kv_heads = (k_cache.shape[axis] for axis in AXES[layout][1:])
+    room, widths = max_pages * page_size, (k_cache.shape[3], v_cache.shape[3])
+    if room == 0 or k_cache.shape[0] == 0:
+        raise UnsupportedCallError("there are no pages, of which keys could be copied")
+    if batch > MOST_SEQUENCES:
+        raise UnsupportedCallError(f"page_table has {batch} sequences; this kernel takes {MOST_SEQUENCES} at most")
+    if (taken := gathered_bytes(batch, room, kv_heads, sum(widths))) > MOST_BYTES:
+        raise UnsupportedCallError(
+            f"page_table has room for {batch} x {room} tokens, whose keys and values take {taken} bytes side by "
+            f"side, more than {MOST_BYTES}"
+        )
+    return batch, room, kv_heads, widths
+
+
+def paging_of(
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    k_scale: torch.Tensor | None,
+    v_scale: torch.Tensor | None,
+    layout: str,
+) -> Paging:
+    """Return the layout of caches in memory, for blocks of ``TOKENS``."""
+    page_size = k_cache.shape[AXES[layout][1]]
+    return Paging(
+        page_size,
+        math.gcd(page_size, TOKENS),
+        *(cache_strides(cache, layout) for cache in (k_cache, v_cache)),
+        *(scale_strides(scales, layout) for scales in (k_scale, v_scale)),
+    )
 
 
 def allocate_gathered(like: torch.Tensor, tokens: int, kv_heads: int, widths: tuple[int, int], batch: int) -> Gathered:

@@ -9,7 +9,7 @@ from autotune.kernels.flash_attention_varlen.gluon_hopper.repeat import TABLE, n
 from autotune.kernels.relaunch import Descriptors, PastLaunch, Relaunch, described_by, relaunches_of, stream_reader
 from autotune.kernels.result_buffers import ResultBuffers
 
-VARYING: Final = (6, 6, 9)  # of the arguments of each launch; constants follow
+VARYING: Final = (7, 6, 9)  # of the arguments of each launch; constants follow
 SCALES: Final = 8  # of the arguments of the launch that attends
 ROOM: Final = slice(3, 6)  # where the launch that copies has the keys, the values and their offsets
 
@@ -29,7 +29,9 @@ class RepeatedGathered:
         self._descriptors = descriptors  # of the queries, the keys, the values and the output
         self._room = [(each.shape, each.dtype) for each in launches[0].arguments[ROOM]]
         self._table_sizes = launches[1].arguments[TABLE].shape
-        self._scales = launches[2].arguments[SCALES]
+        scales = launches[2].arguments[SCALES]
+        self._scale_strides = None if scales is None else (scales.key_stride, scales.value_stride)
+        self._has_window = launches[0].arguments[VARYING[0] - 1] is not None
         self._results = results
         self._stream_of = stream_reader()
         self.device = device
@@ -44,9 +46,10 @@ class RepeatedGathered:
         keys, values, key_offsets = (each.data_ptr() for each in room)
         loaded = self._descriptors.of((inputs[0], *room[:2], found), (q, keys, values, found.data_ptr()))
         stream, place = self._stream_of(self.device), table.data_ptr()
-        self._gather(stream, ((k, v, k_scales, v_scales), pages, lengths, keys, values, key_offsets))
+        counted = offsets if self._has_window else None
+        self._gather(stream, ((k, v, k_scales, v_scales), pages, lengths, keys, values, key_offsets, counted))
         self._write_tiles(stream, (place, offsets, key_offsets, None, lengths, None))
-        scales = None if self._scales is None else (k_scales, v_scales, *self._scales[2:])
+        scales = None if self._scale_strides is None else (k_scales, v_scales, *self._scale_strides)
         self._attend(stream, (*loaded, None if lse is None else lse.data_ptr(), sinks, place, None, scales))
         del room, table  # not before: what is allocated next on this stream may take their place
         return found if lse is None else (found, lse)

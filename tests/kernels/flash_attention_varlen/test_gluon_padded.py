@@ -34,9 +34,12 @@ LONG: Final = {
     "long, left": PaddedCase((300, 300), (None, None, (0, 171, 295, 300))),
     "long, both": PaddedCase((200, 333), ((200, 64, 0, 131), (333, 200, 129, 1), (0, 130, 64, 0)), {"window": 70}),
     "long, full": PaddedCase((130, 200), (None, (200, 0, 65, 64), None), {"causal": False, "sinks": True}),
+    # Queries behind the last key, whose windows end inside of blocks.
+    "long, window": PaddedCase((300, 300), (None, (150, 300, 90, 0), None), {"window": 100}),
+    "long, two-sided window": PaddedCase((300, 300), (None, (150, 300, 90, 0), None), {"window": 100, "causal": False}),
     "parts of columns": PaddedCase((70, 150), BOTH, {"head_dim": 96, "head_dim_v": 64, "causal": False}),
 }
-QUICK: Final = ("both", "sinks", "chunk")
+QUICK: Final = ("both", "sinks", "chunk", "long, window")
 by_name = pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in HALVES | LONG],
@@ -99,8 +102,8 @@ MUTANTS: Final = (
     Mutant("logarithms of padding are left as they are", "padded_rows.py", "values, mask=places < numbers)",
            "values, mask=places < 0)", "both"),
     Mutant("padding of queries is computed", "padded_rows.py", "count = end - first\n",
-           "count = rows * 0 + queries - first\n", "queries"),
-    Mutant("output of the queries", "padded_rows.py", "sequences * queries + first", "sequences * q_apart + first",
+           "count = rows * 0 + q_rows - first\n", "queries"),
+    Mutant("output of the queries", "padded_rows.py", "sequences * q_rows + first", "sequences * q_apart + first",
            "both"),
     Mutant("values of the keys", "forward.py", "SequenceRows(tile.first_value, tile.length)",
            "SequenceRows(tile.out_begin, tile.length)", "both"),

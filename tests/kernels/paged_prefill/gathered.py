@@ -8,12 +8,12 @@ import torch
 
 def gather(
     cache: Any, page_table: torch.Tensor, seq_lens: torch.Tensor, keys: torch.Tensor, values: torch.Tensor,
-    key_offsets: torch.Tensor, table_stride: int, capacity: int, cache_pages: int, room: int,
-    kv_heads: int, tokens: int, widths: Any, paging: Any,
+    key_offsets: torch.Tensor, cu_seqlens_q: torch.Tensor | None, table_stride: int, capacity: int, cache_pages: int,
+    room: int, window: int | None, kv_heads: int, tokens: int, widths: Any, paging: Any,
 ) -> None:  # fmt: skip
     """Fill ``keys [B * room, H_kv, D]``, ``values`` and ``key_offsets [B + 1]`` as ``gather_pages`` does."""
-    del tokens
     key_offsets.copy_(torch.arange(len(key_offsets)) * room)
+    counts = None if cu_seqlens_q is None else cu_seqlens_q.diff().tolist()
     for target, source, strides, width, scales in (
         (keys, cache.k, paging.key_strides, widths.k, cache.k_scales),
         (values, cache.v, paging.value_strides, widths.v, None),
@@ -29,7 +29,15 @@ def gather(
             if scales is not None:
                 signs = scales.expand(kv_heads) if scales.ndim == 0 else scales
                 rows = torch.where(signs[:, None] < 0, -rows, rows)
-            target[sequence * room : sequence * room + length] = rows.to(target.dtype)
+            begin = 0
+            if counts is not None and window is not None:
+                first = max(0, length - counts[sequence] - window + 1)
+                rows[:first] = 0.0
+                begin = length if counts[sequence] == 0 else max(0, (first - ZEROS) // tokens * tokens)
+            target[sequence * room + begin : sequence * room + length] = rows[begin:].to(target.dtype)
+
+
+ZEROS: Final = 256  # of keys before the first in a window
 
 
 class GatheredByTorch:
