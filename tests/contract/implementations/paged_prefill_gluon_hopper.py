@@ -26,7 +26,7 @@ MUTANTS: Final = (
            "e4m3"),
     Mutant("scales of keys for values", LAUNCH, "HeadScales(k_scale, v_scale,", "HeadScales(k_scale, k_scale,", "e4m3"),
     Mutant("scale of the first head", LAUNCH, "each.stride(0) if each.ndim else 0", "0", "e4m3"),
-    Mutant("sequences closer than their keys", LAUNCH, "room = max(capacity, 1)", "room = max(capacity // 2, 1)",
+    Mutant("sequences closer than their keys", LAUNCH, "room, widths = max_pages *", "room, widths = max_pages // 2 *",
            "plain"),
     Mutant("queries of the keys", LAUNCH, "cu_seqlens_q, gathered.offsets", "gathered.offsets, gathered.offsets",
            "plain"),

@@ -7,12 +7,15 @@ from typing import Final
 
 import torch
 
+from autotune.implementation import Kernel
 from autotune.kernels.paged_prefill.definition import DEFINITION
 from autotune.kernels.paged_prefill.inputs import check_shape
 from autotune.kernels.paged_prefill.triton import KERNEL
+from autotune.space import Config
 from tests.kernels.paged_decode.caches import amid_nan, differing, with_entry
 from tests.kernels.paged_prefill.numerics import HALF, config_of
 
+HEAD, TILE = config_of("head"), config_of("tile")
 QUERIES: Final = (20, 30, 10)
 LENGTHS: Final = (60, 90, 40)
 HOSTILE: Final = {
@@ -24,7 +27,7 @@ HOSTILE: Final = {
 }
 
 
-def first_offset_failure(device: str) -> str | None:
+def first_offset_failure(device: str, kernel: Kernel = KERNEL, config: Config = HEAD) -> str | None:
     """Leave out the first sequence but not its queries: their rows are not written, the others are as they were."""
     inputs = DEFINITION.make_inputs(check_shape(HALF, LENGTHS, QUERIES), seed=0, device=device)
     tail = replace(
@@ -36,14 +39,16 @@ def first_offset_failure(device: str) -> str | None:
     outputs = []
     for problem in (inputs, tail):
         outputs.append(DEFINITION.empty_outputs(problem)[0])
-        KERNEL.launch(config_of("head"), problem, (outputs[-1],))
+        kernel.launch(config, problem, (outputs[-1],))
     whole, last = outputs
     if not last[: QUERIES[0]].isnan().all():
         return "rows before the first offset were written"
     return None if torch.equal(last[QUERIES[0] :], whole[QUERIES[0] :]) else "rows behind the first offset differ"
 
 
-def hostile_failure(offsets: Sequence[int], lengths: Sequence[int], device: str) -> str | None:
+def hostile_failure(
+    offsets: Sequence[int], lengths: Sequence[int], device: str, kernel: Kernel = KERNEL, config: Config = TILE
+) -> str | None:
     """Two tables that differ only behind their rows give the same bits, and rows past the queries are not written."""
     inputs = DEFINITION.make_inputs(check_shape(HALF, LENGTHS, QUERIES), seed=0, device=device)
     tokens, pages = sum(QUERIES), inputs.page_table.shape[1]
@@ -58,14 +63,16 @@ def hostile_failure(offsets: Sequence[int], lengths: Sequence[int], device: str)
             cu_seqlens_q=torch.tensor(offsets, dtype=torch.int32, device=device),
             seq_lens=torch.tensor(lengths, dtype=torch.int32, device=device),
         )
-        KERNEL.launch(config_of("tile"), problem, (out[:tokens],))
+        kernel.launch(config, problem, (out[:tokens],))
         if not out[tokens:].isnan().all():
             return "rows past the queries were written"
         results.append(out[:tokens].nan_to_num(12345.0))
     return None if torch.equal(*results) else "the result depends on what lies behind the page table"
 
 
-def pages_failure(entry: int | None, kv_dtype: str, device: str) -> str | None:
+def pages_failure(
+    entry: int | None, kv_dtype: str, device: str, kernel: Kernel = KERNEL, config: Config = TILE
+) -> str | None:
     """The bits are those of the last page, in a cache between two pages of NaN; the first page past it is None."""
     shape = replace(HALF, kv_dtype=kv_dtype)
     inputs = amid_nan(DEFINITION.make_inputs(check_shape(shape, LENGTHS, QUERIES), seed=0, device=device))
@@ -74,7 +81,7 @@ def pages_failure(entry: int | None, kv_dtype: str, device: str) -> str | None:
     for each in (last + 1 if entry is None else entry, last):
         problem = replace(inputs, page_table=with_entry(inputs.page_table.clamp(0, last), each))
         results.append(DEFINITION.empty_outputs(problem))
-        KERNEL.launch(config_of("tile"), problem, results[-1])
+        kernel.launch(config, problem, results[-1])
     return f"the page {entry} is not the last one" if differing(*results) else None
 
 

@@ -4,6 +4,7 @@ A slot that no key fills is NaN, a page index that no key needs leads far outsid
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from autotune.kernels.paged_prefill.definition import DEFINITION
 from autotune.kernels.paged_prefill.inputs import Inputs, check_shape
 from autotune.kernels.paged_prefill.triton import KERNEL
 from autotune.kernels.paged_prefill.triton.launch import launch
+from autotune.kernels.tensors import launch_options
 from autotune.shape import PagedShape
 from autotune.space import Config
 from tests.contract.implementations.paged_prefill_triton import CONFIG
@@ -112,17 +114,19 @@ def truth(inputs: Inputs, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tenso
     return out, lse
 
 
-def case_failure(case: Case, device: str) -> str | None:
-    """Run a case; what is wrong with its result, or None."""
+def case_failure(
+    case: Case, device: str, launcher: Callable[..., Any] = launch, config: Config | None = None
+) -> str | None:
+    """Run a case, by its own config unless one is given; what is wrong with its result, or None."""
     inputs, dtype = make_problem(case, device), getattr(torch, case.dtype)
     out = DEFINITION.empty_outputs(inputs)[0]
     lse = torch.full(out.shape[:2], math.nan, device=device)
     caches = inputs.k_cache, inputs.v_cache
-    launch(
+    launcher(
         *(inputs.q, *caches, inputs.page_table, inputs.seq_lens, inputs.cu_seqlens_q, out),
         lse if case.lse else None,
         **inputs.features,
-        options=case.options,
+        options=case.options if config is None else launch_options(config),
     )
     expected, expected_lse = truth(inputs, torch.float64)
     found = compare(out, expected, error_limit(expected, truth(inputs, dtype)[0], dtype))
