@@ -32,7 +32,7 @@ from autotune.kernels.tiles.softmax import LOG2_E
 
 SMALLEST_FACTOR = gl.constexpr(2.0**-120)  # of scores: what is hidden stays -inf when it is multiplied
 
-_NUMBERS = ["sizes", "heads", "group", "window"]  # no binary of its own for any of them
+_NUMBERS = ["heads", "group", "window"]  # no binary of its own for any of them
 _POINTERS = ["log_sum_exp", "sinks", "table"]
 
 
@@ -95,14 +95,14 @@ class SequenceNumbers(NamedTuple):
 
 @gluon.jit(do_not_specialize=_NUMBERS, do_not_specialize_on_alignment=[*_POINTERS, *_NUMBERS])
 def varlen_attention_forward(
-    q, k, v, out, log_sum_exp, sinks, table, padded, scales, sizes, heads, group, window, score_scale, softcap,
+    q, k, v, out, log_sum_exp, sinks, table, padded, scales, heads, group, window, score_scale, softcap,
     FEATURES: gl.constexpr, SCHEDULE: gl.constexpr,
 ):  # fmt: skip
     """Compute ``out = softmax(q k^T) v`` of each sequence; every program takes each N-th tile of the table.
 
     ``q``, ``k``, ``v`` and ``out`` are ragged descriptors of ``[T, H, D]``, ``log_sum_exp`` is fp32 ``[T, H]`` or None,
-    ``sinks`` ``[H]`` or None. ``padded`` is the output of a padded batch of these ``sizes``, whose other rows are
-    cleared, or None; ``scales`` are those of keys and values, or None.
+    ``sinks`` ``[H]`` or None. ``padded`` is the output of a padded batch, whose other rows are cleared, or
+    None; ``scales`` are those of keys and values, or None.
     """
     CONSUMERS: gl.constexpr = SCHEDULE.consumers
     SLOTS: gl.constexpr = SCHEDULE.slots
@@ -153,7 +153,7 @@ def varlen_attention_forward(
             [
                 (consume_packed, (0, rings, out_tiles, tensors, call, FEATURES, SCHEDULE)),
                 (produce_packed, (rings, tensors, call, FEATURES, SCHEDULE)),
-                (clear_padding, (padded, sizes, log_sum_exp, sinks, heads)),
+                (clear_padding, (padded, log_sum_exp, sinks, heads)),
             ],
             [1, CLEARING_WARPS],
             [PRODUCER_REGISTERS, PRODUCER_REGISTERS],
@@ -164,7 +164,7 @@ def varlen_attention_forward(
                 (consume_packed, (0, rings, out_tiles, tensors, call, FEATURES, SCHEDULE)),
                 (consume_packed, (1, rings, out_tiles, tensors, call, FEATURES, SCHEDULE)),
                 (produce_packed, (rings, tensors, call, FEATURES, SCHEDULE)),
-                (clear_padding, (padded, sizes, log_sum_exp, sinks, heads)),
+                (clear_padding, (padded, log_sum_exp, sinks, heads)),
             ],
             [4, 1, CLEARING_WARPS],
             [REGISTERS, PRODUCER_REGISTERS, PRODUCER_REGISTERS],
@@ -176,7 +176,7 @@ def varlen_attention_forward(
                 (consume_packed, (1, rings, out_tiles, tensors, call, FEATURES, SCHEDULE)),
                 (consume_packed, (2, rings, out_tiles, tensors, call, FEATURES, SCHEDULE)),
                 (produce_packed, (rings, tensors, call, FEATURES, SCHEDULE)),
-                (clear_padding, (padded, sizes, log_sum_exp, sinks, heads)),
+                (clear_padding, (padded, log_sum_exp, sinks, heads)),
             ],
             [4, 4, 1, CLEARING_WARPS],
             [REGISTERS, REGISTERS, PRODUCER_REGISTERS, PRODUCER_REGISTERS],

@@ -17,12 +17,7 @@ from autotune.kernels.flash_attention_varlen.gluon_hopper.forward import (
     PackedFeatures,
     varlen_attention_forward,
 )
-from autotune.kernels.flash_attention_varlen.gluon_hopper.padded_rows import (
-    LISTS,
-    PaddedOutput,
-    PaddedSizes,
-    number_rows,
-)
+from autotune.kernels.flash_attention_varlen.gluon_hopper.padded_rows import HEADER, LISTS, PaddedOutput, number_rows
 from autotune.kernels.flash_attention_varlen.gluon_hopper.ragged import LAST, MOST, WRAP
 from autotune.kernels.flash_attention_varlen.gluon_hopper.tile_table import COLUMNS, write_tiles
 from autotune.kernels.flash_attention_varlen.triton.sequence_order import Tile
@@ -92,12 +87,13 @@ def launch_packed(
     slots = tokens // tile.rows + batch
     table = torch.empty((slots + 1, COLUMNS.value), dtype=torch.int32, device=q.device)
     launches: list[Launch] = []
-    numbers = padded = sizes = None
+    numbers = padded = None
     if cu_seqlens_q is None:
-        numbers = torch.empty((LISTS.value, batch + 1), dtype=torch.int32, device=q.device)
-        said = (numbers, seqused_q, seqused_k, kv_starts, q.shape[1], k.shape[1])
-        launches.append(Launch(number_rows, (1,), (*said, *(apart[name] for name in "qkv"), batch, causal)))
-        padded, sizes = PaddedOutput(out.view(torch.int64), numbers), _padded_sizes(q, out)
+        numbers = torch.empty(HEADER.value + LISTS.value * (batch + 1), dtype=torch.int32, device=q.device)
+        said = (numbers, seqused_q, seqused_k, kv_starts, q.shape[1], k.shape[1], *(apart[name] for name in "qkv"))
+        row_pairs = heads * out.shape[-1] * out.element_size() // PAIR_BYTES
+        launches.append(Launch(number_rows, (1,), (*said, batch, row_pairs, causal)))
+        padded = PaddedOutput(out.view(torch.int64), numbers)
         seqused_q = seqused_k = None  # what they say is in the numbers
     offsets = (cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, numbers, tokens, key_tokens, batch)
     constants = (tile, options["sequences"] == "longest", COLUMNS.value)
@@ -113,7 +109,7 @@ def launch_packed(
     )
     arguments = (
         *_describe_all(q, k, v, out_rows, schedule.block_k),
-        *(lse, sinks, table, padded, scales, sizes),
+        *(lse, sinks, table, padded, scales),
         # A window longer than everything hides nothing; as it stands it could overflow 32 bits in the kernel.
         *(heads, heads // k.shape[-2], min(window or 0, tokens + key_tokens)),
         *(scale / softcap if softcap else scale * LOG2_E, softcap or 0.0, features, schedule),
@@ -122,12 +118,6 @@ def launch_packed(
     grid = (min(tiles, _workers(options["workers"], q, tiles)),)
     launches.append(Launch(varlen_attention_forward, grid, arguments))
     return tuple(each.run(compile_only=compile_only) for each in launches)
-
-
-def _padded_sizes(q: torch.Tensor, out: torch.Tensor) -> PaddedSizes:
-    """Return the sizes of a padded batch, given its queries and its output."""
-    row_bytes = out.shape[2] * out.shape[3] * out.element_size()
-    return PaddedSizes(q.shape[0], q.shape[1], row_bytes // PAIR_BYTES)
 
 
 def rows_apart(name: str, tensor: torch.Tensor) -> int:

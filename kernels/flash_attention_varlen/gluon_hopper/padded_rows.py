@@ -1,7 +1,8 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
 """Padded batches as packed sequences: which rows of each count, where they lie, and zeros in the output's others.
 
-The numbers are int32 ``[LISTS, batch + 1]``: offsets of the queries and of the keys that count, as if they were packed,
+The numbers are int32: ``HEADER`` of them with the sizes of the batch, of which the main kernel so has no binary of its
+own, and then ``[LISTS, batch + 1]``: offsets of the queries and of the keys that count, as if they were packed,
 and for each sequence the first such row in memory of the queries, the output, the keys and the values, and how many
 queries it would have if its last one saw its last key under a causal mask.
 """
@@ -20,6 +21,7 @@ from autotune.kernels.flash_attention_varlen.triton.sequence_order import (
     locate_sequences,
 )
 
+HEADER = gl.constexpr(4)
 LISTS = gl.constexpr(7)
 KEY_OFFSETS = gl.constexpr(1)
 QUERY_PLACES = gl.constexpr(2)
@@ -32,7 +34,7 @@ WORDS_AT_ONCE = gl.constexpr(1024)  # of 8 bytes; eight stores of two warps
 CLEARING_WARPS = gl.constexpr(2)  # one alone cannot issue stores as fast as the memory takes them
 WARP_THREADS = gl.constexpr(32)
 
-_NUMBERS = ["q_rows", "k_rows", "q_apart", "k_apart", "v_apart", "batch"]
+_NUMBERS = ["q_rows", "k_rows", "q_apart", "k_apart", "v_apart", "batch", "row_pairs"]
 _INTEGERS = ["numbers", "q_lens", "kv_lens", "kv_starts"]
 
 
@@ -44,7 +46,7 @@ class PaddedOutput(NamedTuple):
 
 
 class PaddedSizes(NamedTuple):
-    """How many sequences there are, queries of each, and pairs of words of a row of the output."""
+    """How many queries each of these sequences has, and pairs of words a row of the output."""
 
     batch: Any
     queries: Any
@@ -53,7 +55,8 @@ class PaddedSizes(NamedTuple):
 
 @triton.jit(do_not_specialize=_NUMBERS, do_not_specialize_on_alignment=[*_INTEGERS, *_NUMBERS])
 def number_rows(
-    numbers, q_lens, kv_lens, kv_starts, q_rows, k_rows, q_apart, k_apart, v_apart, batch, CAUSAL: tl.constexpr
+    numbers, q_lens, kv_lens, kv_starts, q_rows, k_rows, q_apart, k_apart, v_apart, batch, row_pairs,
+    CAUSAL: tl.constexpr,
 ):  # fmt: skip
     """Write the numbers of all sequences, of ``q_rows`` queries and ``k_rows`` keys each, which are so many rows apart.
 
@@ -61,6 +64,10 @@ def number_rows(
     """
     queries_of = Sequences(None, None, q_lens, q_rows, batch)
     keys_of = Sequences(None, kv_starts, kv_lens, k_rows, batch)
+    tl.store(numbers, batch)
+    tl.store(numbers + 1, q_rows)
+    tl.store(numbers + 2, row_pairs)
+    lists = numbers + HEADER
     ahead = k_rows - q_rows
     size = batch + 1
     passed = 0
@@ -76,7 +83,7 @@ def number_rows(
         if CAUSAL:
             first = tl.minimum(tl.maximum(first, first_key - ahead), end)
         count = end - first
-        place = numbers + sequences
+        place = lists + sequences
         tl.store(place + 1, passed + tl.cumsum(count, 0), mask=present)
         tl.store(place + KEY_OFFSETS * size + 1, keys_passed + tl.cumsum(length, 0), mask=present)
         tl.store(place + QUERY_PLACES * size, sequences * q_apart + first, mask=present)
@@ -86,18 +93,20 @@ def number_rows(
         tl.store(place + ALIGNED * size, length - first - ahead + first_key, mask=present)
         passed += tl.sum(count)
         keys_passed += tl.sum(length)
-    tl.store(numbers, 0)
-    tl.store(numbers + KEY_OFFSETS * size, 0)
+    tl.store(lists, 0)
+    tl.store(lists + KEY_OFFSETS * size, 0)
 
 
 @gluon.jit
-def clear_padding(padded, sizes, log_sum_exp, sinks, heads):
+def clear_padding(padded, log_sum_exp, sinks, heads):
     """Write what rows without a key have, into all rows of the output that do not count; two warps of each program.
 
     Its stores take their turns beside products, which need little of the memory's bandwidth.
     """
+    sizes = PaddedSizes(gl.load(padded.numbers), gl.load(padded.numbers + 1), gl.load(padded.numbers + 2))
+    lists = padded.numbers + HEADER
     for sequence in range(sizes.batch):
-        number = padded.numbers + sequence
+        number = lists + sequence
         first = sequence * sizes.queries
         counting = gl.load(number + OUT_PLACES * (sizes.batch + 1))
         end = counting + gl.load(number + 1) - gl.load(number)

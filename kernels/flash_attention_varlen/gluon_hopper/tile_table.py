@@ -14,6 +14,7 @@ from triton.experimental.gluon import language as gl
 
 from autotune.kernels.flash_attention_varlen.gluon_hopper.padded_rows import (
     ALIGNED,
+    HEADER,
     KEY_OFFSETS,
     KEY_PLACES,
     OUT_PLACES,
@@ -86,6 +87,7 @@ def write_tiles(
     """
     slot = tl.program_id(0)
     if numbers is not None:
+        numbers += HEADER
         cu_seqlens_q = numbers
         cu_seqlens_k = numbers + KEY_OFFSETS * (batch + 1)
     queries_of = Sequences(cu_seqlens_q, None, seqused_q, tokens, batch)

@@ -5,12 +5,17 @@ What the binaries take is printed as JSON.
 
 import json
 import sys
+from collections.abc import Sequence
 from typing import Any
+
+import torch
 
 from autotune.device import NVIDIA_H200, architecture
 from autotune.executor.child import take_standard_output
 from autotune.executor.compiler import read_resources, use_target
 from autotune.kernels.flash_attention_varlen.gluon_hopper import KERNEL
+from autotune.kernels.flash_attention_varlen.gluon_hopper.launch import launch_packed
+from autotune.kernels.tensors import launch_options
 from autotune.platforms.nvidia_machine_code import disassembled, steady_spills
 from autotune.search_spaces.flash_attention_varlen.gluon_hopper import IMPLEMENTATION, shared_bytes
 from autotune.space import Config
@@ -35,12 +40,40 @@ def samples() -> dict[str, tuple[VarlenShape, Config]]:
     found = {name: (shape, IMPLEMENTATION.space.default(shape, NVIDIA_H200)) for name, shape in shapes.items()}
     causal = shape_of(64, causal=True)
     default = IMPLEMENTATION.space.default(causal, NVIDIA_H200)
-    return found | {"three consumers": (causal, Config({**default, "consumers": 3, "slots": 3}))}
+    padded = shape_of(128, kv_heads=8, causal=True)
+    return found | {
+        "three consumers": (causal, Config({**default, "consumers": 3, "slots": 3})),
+        "padded 128 causal": (padded, IMPLEMENTATION.space.default(padded, NVIDIA_H200)),
+    }
 
 
-def compile_one(shape: VarlenShape, config: Config) -> dict[str, Any]:
+def compile_padded(config: Config, shape: VarlenShape, *, batch: int, queries: int) -> Sequence[Any]:
+    """Compile for a batch padded on the right to so many queries, every output of it."""
+    heads = (shape.heads, shape.kv_heads, shape.kv_heads, shape.heads)
+    tensors = [torch.empty(batch, queries, each, shape.head_dim, dtype=torch.bfloat16, device="meta") for each in heads]
+    lens = torch.empty(batch, dtype=torch.int32, device="meta")
+    return launch_packed(
+        *(*tensors[:3], None, None, tensors[3], torch.empty(batch, queries, shape.heads, device="meta")),
+        seqused_q=lens,
+        seqused_k=lens,
+        causal=shape.causal,
+        window=shape.window,
+        softcap=None,
+        sinks=None,
+        scale=0.1,
+        options=launch_options(config),
+        compile_only=True,
+    )
+
+
+def compile_one(shape: VarlenShape, config: Config, *, is_padded: bool) -> dict[str, Any]:
     assert IMPLEMENTATION.space.why_invalid(config, shape, NVIDIA_H200) is None
-    table, forward = KERNEL.warmup(config, shape, every_output=True)
+    if is_padded:
+        _, table, forward = compile_padded(config, shape, batch=16, queries=4096)
+        others = [compile_padded(config, shape, batch=batch, queries=queries) for batch, queries in ((3, 41), (1, 48))]
+        assert {each[2].hash for each in others} == {forward.hash}, "a binary of its own for sizes of a batch"
+    else:
+        table, forward = KERNEL.warmup(config, shape, every_output=True)
     own, other = (read_resources((each,), architecture(sys.argv[1])) for each in (forward, table))
     code = disassembled(forward.asm["cubin"])
     return {
@@ -57,7 +90,8 @@ def compile_one(shape: VarlenShape, config: Config) -> dict[str, Any]:
 def main() -> None:
     messages = take_standard_output()
     use_target(architecture(sys.argv[1]))
-    messages.write(json.dumps({name: compile_one(*sample) for name, sample in samples().items()}).encode())
+    found = {name: compile_one(*sample, is_padded=name.startswith("padded")) for name, sample in samples().items()}
+    messages.write(json.dumps(found).encode())
 
 
 if __name__ == "__main__":

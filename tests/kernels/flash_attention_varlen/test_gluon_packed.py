@@ -207,7 +207,7 @@ def test_what_tma_cannot_copy_is_refused_by_name(replaced: dict[str, torch.Tenso
 @pytest.mark.slow
 def test_configs_compile_for_hopper_without_a_spill(tmp_path: Path) -> None:
     found = compile_sample("tests.kernels.flash_attention_varlen.packed_sample", "sm_90", tmp_path)
-    assert len(found) == 6
+    assert len(found) == 7
     for name, binary in found.items():
         assert binary["shared"] <= binary["expected"] <= NVIDIA_H200.shared_memory_bytes, name
         assert binary["spills"] <= 48, name  # of a stack: addresses that loops begin with

@@ -11,7 +11,7 @@ import torch
 from autotune.errors import UnsupportedCallError
 from autotune.kernels.flash_attention_varlen.gluon_hopper import KERNEL, launch
 from autotune.kernels.flash_attention_varlen.gluon_hopper.launch import launch_packed
-from autotune.kernels.flash_attention_varlen.gluon_hopper.padded_rows import LISTS, number_rows
+from autotune.kernels.flash_attention_varlen.gluon_hopper.padded_rows import HEADER, LISTS, number_rows
 from autotune.kernels.flash_attention_varlen.triton import kernel
 from autotune.space import Config
 from tests.contract.planting import Mutant, load_copy, package_of
@@ -80,10 +80,11 @@ def test_simulated_numbers_out_of_range_reach_nothing() -> None:
 
 def test_numbers_say_where_the_rows_that_count_are() -> None:
     """Of a batch padded on the left, with keys 100 rows apart and values 50."""
-    numbers = torch.full((LISTS.value, 4), -1, dtype=torch.int32)
+    numbers = torch.full((HEADER.value + LISTS.value * 4,), -1, dtype=torch.int32)
     starts = torch.tensor([0, 7, 40], dtype=torch.int32)
-    SimulatedLaunch(number_rows)[(1,)](numbers, None, None, starts, 40, 40, 40, 100, 50, 3, True)
-    assert numbers.tolist() == [
+    SimulatedLaunch(number_rows)[(1,)](numbers, None, None, starts, 40, 40, 40, 100, 50, 3, 9, True)
+    assert numbers[:3].tolist() == [3, 40, 9]
+    assert numbers[HEADER.value :].view(LISTS.value, 4).tolist() == [
         [0, 40, 73, 73],
         [0, 40, 73, 73],
         [0, 47, 120, -1],  # 33 queries from the eighth on; the third sequence has none that sees a key
