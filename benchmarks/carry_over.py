@@ -6,7 +6,7 @@ sweep or a grid by its intermediate code (``benchmarks.compiled_rows`` has the r
 if that has not changed. All others stay as they are, of an older source, until they are recorded again; the output
 tells by how much the binaries of winners differ. Work of torch beside the launches is not compared. Foreign
 implementations, such as FlexAttention, have no source. ``--keep`` compares winners alone and writes nothing.
-``--operation`` names the one whose tables are meant.
+``--operation`` and ``--implementation`` name those whose tables are meant.
 """
 
 import argparse
@@ -187,12 +187,13 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=ROOT / "results", help="the tables [default: results/]")
     parser.add_argument("--keep", action="store_true", help="compare winners alone, and leave the tables as they are")
     parser.add_argument("--operation", choices=operation_names(), help="carry over its tables alone")
+    parser.add_argument("--implementation", metavar="NAME", help="and those of this implementation")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         extract(given.revision, Path(folder))
         for operation in [given.operation] if given.operation else operation_names():
             for implementation in implementations_of(operation):
-                if implementation.is_ours:
+                if implementation.is_ours and given.implementation in (None, implementation.name):
                     carry(implementation, Path(folder), given.results, keep=given.keep)
 
 
