@@ -52,15 +52,15 @@ def compile_padded(config: Config, shape: VarlenShape, *, batch: int, queries: i
     heads = (shape.heads, shape.kv_heads, shape.kv_heads, shape.heads)
     tensors = [torch.empty(batch, queries, each, shape.head_dim, dtype=torch.bfloat16, device="meta") for each in heads]
     lens = torch.empty(batch, dtype=torch.int32, device="meta")
+    q, k, v, out = tensors
+    lse = torch.empty(batch, queries, shape.heads, device="meta")
+    features: dict[str, Any] = {"causal": shape.causal, "window": shape.window, "softcap": None, "sinks": None}
     return launch_packed(
-        *(*tensors[:3], None, None, tensors[3], torch.empty(batch, queries, shape.heads, device="meta")),
+        *(q, k, v, None, None, out, lse),
         seqused_q=lens,
         seqused_k=lens,
-        causal=shape.causal,
-        window=shape.window,
-        softcap=None,
-        sinks=None,
         scale=0.1,
+        **features,
         options=launch_options(config),
         compile_only=True,
     )

@@ -68,9 +68,14 @@ def gather_failure(name: str, window: int | None = None, kernel: Any = gather_pa
         each.fill_(-7.0)
     offsets = torch.nn.functional.pad(torch.tensor(COUNTS).cumsum(0), (1, 0)).int()
     inputs = (Cache(k_cache, v_cache, scales, scales), table.int(), torch.tensor(LENGTHS, dtype=torch.int32))
-    numbers = (None if window is None else offsets, table.stride(0), room, PAGES, room, window)
+    numbers: tuple[Any, ...] = (None if window is None else offsets, table.stride(0), room, PAGES, room, window)
     widths = Widths(shape.head_dim, shape.head_dim_v, *padded_widths(shape.head_dim, shape.head_dim_v))
-    constants = (shape.kv_heads, TOKENS, widths, paging_of(k_cache, v_cache, scales, scales, shape.layout))
+    constants: tuple[Any, ...] = (
+        shape.kv_heads,
+        TOKENS,
+        widths,
+        paging_of(k_cache, v_cache, scales, scales, shape.layout),
+    )
     grid = (shape.kv_heads * -(-room // TOKENS), shape.batch)
     kernel[grid](*inputs, *found, *numbers, *constants, num_warps=4)
     gather(*inputs, *expected, *numbers, *constants)
