@@ -46,7 +46,7 @@ class PaddedOutput(NamedTuple):
 
 
 class PaddedSizes(NamedTuple):
-    """How many queries each of these sequences has, and pairs of words a row of the output."""
+    """Sizes of a padded batch: its sequences, the queries of each, and the pairs of words of a row of the output."""
 
     batch: Any
     queries: Any
