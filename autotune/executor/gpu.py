@@ -38,6 +38,7 @@ from autotune.executor.recovery import race_with_recovery
 from autotune.executor.screener import DROP_SECONDS, Screener
 from autotune.executor.settings import Settings
 from autotune.executor.twins import Twins
+from autotune.executor.worker_keeper import LOST
 from autotune.operation import Operation
 from autotune.registry import get_implementation
 from autotune.shape import Shape
@@ -200,20 +201,31 @@ class GpuExecutor:
             self._welcome()
             idle = self._look()
             while idle and self._compiled:
-                compiled = self._compiled.popleft()
-                if (twin := self._twins.find(compiled)) is not None:
+                if (twin := self._twins.find(self._compiled[0])) is not None:
+                    self._compiled.popleft()
                     return twin
-                patience = self._patience(compiled.candidate)
-                if not idle[0].ask(compiled, early_stop=self._settings.early_stop, patience=patience):
-                    self._compiled.appendleft(compiled)  # for when it was replaced
-                    break
-                idle.pop(0)
+                if not self._ask(idle.pop(0)):
+                    break  # until it was replaced
             else:
                 self._wait(deadline)
                 if (outcome := self._next_screened() or self._next_compiled()) is not None:
                     return outcome
                 if time.monotonic() >= deadline:
                     return None
+
+    def _ask(self, screener: Screener) -> bool:
+        """Ask an idle screener about the first that is compiled; False if its worker has died meanwhile."""
+        compiled = self._compiled.popleft()
+        patience = self._patience(compiled.candidate)
+        if screener.ask(compiled, early_stop=self._settings.early_stop, patience=patience):
+            return True
+        self._compiled.appendleft(compiled)
+        return False
+
+    def _ask_ahead(self, screener: Screener) -> None:
+        """Let a screener that has answered measure on, while the caller stores its outcome and proposes more."""
+        if self._compiled and self._twins.find(self._compiled[0]) is None:
+            self._ask(screener)
 
     def expect_race(self, candidates: Sequence[Candidate], *, is_near: bool) -> None:
         for candidate in filter(self._compiles_ahead, candidates):
@@ -310,6 +322,8 @@ class GpuExecutor:
             if outcome is not None:
                 self._measured = screener.workers
                 self._twins.keep(outcome)
+                if outcome.status not in LOST:
+                    self._ask_ahead(screener)
                 return outcome
         return None
 

@@ -123,6 +123,18 @@ def test_a_worker_that_is_ready_between_two_looks_is_not_waited_for(
     assert outcome.timing == TIMING
 
 
+def test_the_next_is_screened_while_the_caller_keeps_an_outcome(executor: GpuExecutor) -> None:
+    runs = ("fine", "nan", "die", "wrong")
+    executor._compiled += [Outcome(candidate=candidate(run=run), status=Status.OK) for run in runs]
+    found = []
+    for following in (*runs[1:3], None, None):  # one that died measures nothing ahead
+        found.append(collect(executor).config["run"])
+        ahead = executor.screener.compiled
+        assert (ahead and ahead.config["run"]) == following
+    assert found == list(runs)
+    assert_works(executor)
+
+
 def test_one_binary_is_judged_once(executor: GpuExecutor) -> None:
     def twin(run: str = "fine", **options: int) -> Candidate:
         return Candidate("ours", config(compile="twin", run=run, **options))
