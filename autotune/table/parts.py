@@ -172,14 +172,16 @@ class Shelf:
         more = [trial for table in tables.values() for trial in table.trials]
         return winners([*found, *more]) if more else found
 
-    def write_snapshot(self, going: Collection[Path] = ()) -> None:
+    def write_snapshot(self, going: Collection[Path] = (), known: Mapping[Path, Table] | None = None) -> None:
         """Replace the snapshot by one that covers all sound parts but those that will be removed.
 
-        Parts with outsiders are not covered: their rows may be of the space again one day.
+        Parts with outsiders are not covered: their rows may be of the space again one day. Parts that are ``known``,
+        and have not gone since, are not read again.
         """
         covered, found = self._read_snapshot()
         damaged: list[TableError] = []  # left uncovered, for readers to find
-        tables = self.read(damaged.append, known=dict.fromkeys(covered, _NOTHING), races_only=True)
+        there = {path: table for path in self.parts(damaged.append) if (table := (known or {}).get(path)) is not None}
+        tables = self.read(damaged.append, known=there | dict.fromkeys(covered, _NOTHING), races_only=True)
         sound = {
             path: table.trials for path, table in tables.items() if not table.outsiders and path.parent == self.folder
         }
@@ -226,7 +228,7 @@ class Shelf:
         if len(trials) > 1 or any(path.parent != self.folder for path in trials):
             rows = in_order(itertools.chain.from_iterable(trials.values()))
             going = trials.keys() - {self.write(encode(rows, str(self.folder)))}
-        self.write_snapshot(going)
+        self.write_snapshot(going, tables)
         for path in going:
             self.remove(path)
 
