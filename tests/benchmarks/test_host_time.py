@@ -3,11 +3,13 @@
 from itertools import count
 
 import pytest
+import torch
 
+import autotune.torch_ops  # noqa: F401  (defines the op)
 from autotune import get_kernel, reload
 from autotune.dispatch.pins import CONFIG
 from benchmarks import host_time
-from benchmarks.host_time import SDPA, HostCall, measure, report
+from benchmarks.host_time import SDPA, HostCall, measure, plain_arguments, report
 
 
 def test_the_least_time_of_all_rounds_counts_and_all_take_turns() -> None:
@@ -52,3 +54,9 @@ def test_decode_is_measured_with_both_of_its_kernels(monkeypatch: pytest.MonkeyP
         reload()
     assert (config["schedule"], config["COMBINE"]) == ("split", "kernel")
     assert config.integer("NUM_SPLITS") > 1
+
+
+def test_the_op_takes_what_it_is_called_with() -> None:
+    op = torch.ops.autotune.attention.default
+    tensor = torch.empty(1, 8, 2, 16, dtype=torch.float16, device="meta")
+    assert op(tensor, tensor, tensor, *plain_arguments(op)).shape == tensor.shape

@@ -56,8 +56,10 @@ def store_rows(
     """Store ROWS finished rows of a tile, from ``first_row`` on."""
     rows = first_row + tl.arange(0, ROWS)
     is_row = rows < TILE.used_rows
-    heads = (kv_head + rows // (TILE.queries * TILE.group)) * TILE.group + rows % TILE.group
-    queries = sequence * TILE.queries + rows // TILE.group % TILE.queries
+    row_queries = rows // TILE.group
+    tile_heads = row_queries // TILE.queries
+    heads = (kv_head + tile_heads) * TILE.group + rows % TILE.group
+    queries = sequence * TILE.queries + row_queries - tile_heads * TILE.queries  # see ``locate_rows``
     store_outputs(outputs, sinks, state, queries, heads, kv_heads, is_row, TILE.group, WIDTH, BLOCK_WIDTH)
 
 

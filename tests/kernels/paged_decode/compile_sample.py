@@ -30,6 +30,7 @@ SHAPES = {
     "e4m3": PagedShape(**SIZES, kv_dtype="float8_e4m3fn"),
     "e4m3 of many rows": PagedShape(**{**SIZES, "heads": 64}, seq_q=8, kv_dtype="float8_e4m3fn"),
     "e5m2": PagedShape(**SIZES, kv_dtype="float8_e5m2", dtype="float16"),
+    "groups of 18": PagedShape(**{**SIZES, "heads": 18, "kv_heads": 1}, seq_q=3, kv_dtype="int8"),
     "all features": PagedShape(**SIZES, window=512, softcap=True, sinks=True, alibi=True, seq_q=5),
 }
 FEW = ("page 16", "wide")  # where another architecture compiles all of them
@@ -50,7 +51,16 @@ def problems(device: Device) -> list[tuple[str, PagedShape, Config]]:
         changes: dict[str, Value] = {"schedule": schedule, **amounts, "BLOCK_K": 32, "num_stages": stages}
         config = Config({**space.default(shape, device), **changes})
         found.append((f"{schedule} with {stages} stages", shape, config))
+    if device.arch == THOROUGH:
+        shape = SHAPES["groups of 18"]
+        rows: dict[str, Value] = {"schedule": "split", "BLOCK_ROWS": 16, "NUM_SPLITS": 4, "COMBINE": "last"}
+        found.append(("rows of groups of 18", shape, Config({**space.default(shape, device), **rows})))
     return found
+
+
+def count_packed_additions(config: Config, shape: PagedShape) -> int:
+    """The additions of two integers of 16 bits at once, of which ptxas may lose the constant."""
+    return len(re.findall(r"(?:add|sub)\.[su]16x2", KERNEL.warmup(config, shape)[0].asm["ptx"]))
 
 
 def count_buffers(config: Config, shape: PagedShape) -> list[int]:
@@ -78,6 +88,8 @@ def main() -> None:
         outcomes[name] = to_plain(compile_candidate(KERNEL, Candidate("triton", config), shape, device))
         if name.endswith("stages"):
             outcomes[name]["buffers"] = count_buffers(config, shape)
+        if name.startswith("rows"):
+            outcomes[name]["packed_additions"] = count_packed_additions(config, shape)
         if name.endswith("many rows"):
             outcomes[name]["words"] = count_words(config, shape)
     messages.write(json.dumps(outcomes).encode())

@@ -22,6 +22,8 @@ def test_defaults_and_both_schedules_compile(arch: str, tmp_path: Path) -> None:
     # One buffer less than stages: the pages of a tile are known before its own iteration.
     assert deep == {name: [int(name.split()[2]) - 1] * 2 for name in deep}
     assert len(deep) == (len(DEPTHS) if arch == THOROUGH else 0)
+    packed = [outcome["packed_additions"] for outcome in outcomes.values() if "packed_additions" in outcome]
+    assert packed == [0] * (arch == THOROUGH)  # see ``queries.locate_rows``
     words = [outcome["words"] for outcome in outcomes.values() if "words" in outcome]
     assert len(words) == (arch == THOROUGH)
     assert all(count % 2 == 0 and count > 0 for count in words)  # two make a register, see ``packing``
