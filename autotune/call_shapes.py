@@ -8,7 +8,7 @@ from autotune.dispatch import CACHED_PICKS
 from autotune.errors import InputMismatchError, InvalidShapeError
 from autotune.rounding import power_of_two
 from autotune.shape import MAX_CONTEXT, AttentionShape, PagedShape, parse_layout
-from autotune.varlen_shape import VarlenShape
+from autotune.varlen_shape import MAX_WIDTH, VarlenShape
 
 # The caches below are typed: 1 equals True, and 4.0 equals 4, but only one of each is a valid option.
 
@@ -83,7 +83,16 @@ def padded_shape(
 
     ``features`` tell if it has a softcap, and sinks. ``numbers`` say which rows count. They are not read: where any are
     given, half of the rows do in the mean.
+
+    Raises:
+        InvalidShapeError: heads are wider than in a padded batch, or not allowed at all.
     """
+    for name, width in (("head_dim", q.shape[3]), ("head_dim_v", v.shape[3])):
+        if width > MAX_WIDTH:
+            said = ", ".join(each for each, tensor in numbers.items() if tensor is not None)
+            raise InvalidShapeError(
+                f"{name}={width} is not computed with {said}; expected {MAX_WIDTH} at most, or attn_mask in their place"
+            )
     counted = (numbers["q_lens"] is not None, numbers["kv_lens"] is not None or numbers["kv_starts"] is not None)
     sizes: list[int] = [power_of_two(q.shape[0])]
     for rows, is_counted in zip((q.shape[1], k.shape[1]), counted, strict=True):

@@ -228,8 +228,8 @@ def attend_varlen(
     if check:
         from autotune.kernels.flash_attention_varlen.packed_call import check_longest
 
-        check_longest("max_seqlen_q", max_seqlen_q, cu_seqlens_q)
-        check_longest("max_seqlen_k", max_seqlen_k, cu_seqlens_k)
+        check_longest("max_seqlen_q", max_seqlen_q, cu_seqlens_q, q.shape[0])
+        check_longest("max_seqlen_k", max_seqlen_k, cu_seqlens_k, k.shape[0])
     kernel = pick_for_device(shape, gpu_of(q), "flash_attention_varlen")
     options: dict[str, Any] = {"sinks": sinks, "scale": scale, "softcap": softcap, "check": check}
     given = {"seqused_q": seqused_q, "seqused_k": seqused_k, "out": out}

@@ -3,7 +3,7 @@
     python examples/serve_llama.py [--model meta-llama/Llama-3.2-1B] [--new-tokens 32]
 
 Without ``--model`` its weights are random and nothing is downloaded; without a GPU it is tiny and runs in Triton's
-interpreter. It needs ``pip install "attention-autotune[transformers]"``.
+interpreter. It needs ``pip install ".[transformers]"``.
 """
 
 import argparse

@@ -3,8 +3,14 @@
 #
 #     examples/serve_sglang.sh [MODEL] [further options of sglang.launch_server]
 #
-# It needs `pip install attention-autotune sglang==0.5.23` and a GPU.
+# It needs `pip install . sglang==0.5.23`, in a clone, and a GPU.
 set -eu
+case ${1:-} in -*) echo "usage: $0 [MODEL] [further options of sglang.launch_server]" >&2; exit 2 ;; esac
+if ! python -c 'import importlib.util as found; exit(found.find_spec("sglang") is None)'; then
+    echo "sglang is not installed: pip install sglang==0.5.23" >&2
+    exit 1
+fi
 model=${1:-Qwen/Qwen3-8B}
 [ $# -eq 0 ] || shift
+export AUTOTUNE_SGLANG_MEAN_CONTEXT="${AUTOTUNE_SGLANG_MEAN_CONTEXT:-2000}"  # a hint for picking kernels
 exec python -m sglang.launch_server --model-path "$model" --attention-backend autotune --page-size 16 "$@"

@@ -3,8 +3,13 @@
 #
 #     examples/serve_vllm.sh [MODEL] [further options of vllm serve]
 #
-# It needs `pip install attention-autotune vllm==0.33.0` and a GPU. The mean context is a hint for picking kernels.
+# It needs `pip install . vllm==0.33.0`, in a clone, and a GPU. The mean context is a hint for picking kernels.
 set -eu
+case ${1:-} in -*) echo "usage: $0 [MODEL] [further options of vllm serve]" >&2; exit 2 ;; esac
+if ! command -v vllm >/dev/null; then
+    echo "vllm is not installed: pip install vllm==0.33.0" >&2
+    exit 1
+fi
 model=${1:-Qwen/Qwen3-8B}
 [ $# -eq 0 ] || shift
 exec vllm serve "$model" --attention-backend CUSTOM --max-model-len 16384 \

@@ -76,7 +76,11 @@ FAMILIES: Final = (
         (dense(32, 32, 128), latent(32, 320), latent(64), latent(64, page_size=1)),
     ),
     Family("Pixtral's tower", "images packed", (packed(16, 64),)),
-    Family("Qwen 2, 2.5, 3", "causal, groups of 5 to 16", (*decoder(28, 4, 128), *decoder(64, 4, 128))),
+    Family(
+        "Qwen 2, 2.5, 3",
+        "causal, groups of 2 to 16",
+        (*decoder(16, 8, 128), *decoder(28, 4, 128), *decoder(64, 4, 128)),
+    ),
     Family("Towers of Qwen 2.5-VL, 3-VL, 3.5", "images packed, heads of 80 and 72", (packed(16, 80), packed(16, 72))),
     Family("Qwen 3-Next, 3.5", "heads of 256 in one layer of four", decoder(16, 2, 256)),
     Family("Qwen 4-exp", "indices", (dense(16, 2, 256), decode(16, 2, 256), decode(16, 2, 256, page_size=1))),
@@ -212,7 +216,7 @@ FAMILIES: Final = (
     ),
     Family(
         "CLIP, SigLIP, ViT, DINO, SAM",
-        "both ways, heads of 72; SAM's bias",
+        "both ways, heads of 72; SAM's bias (not through transformers)",
         (dense(16, 16, 72, **FULL), dense(12, 12, 64, attn_mask="additive", **FULL)),
     ),
     Family(

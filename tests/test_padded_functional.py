@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from autotune import attention, attention_varlen, dispatch
-from autotune.errors import InputMismatchError
+from autotune.errors import InputMismatchError, InvalidShapeError
 from autotune.varlen_shape import VarlenShape
 from tests import sample
 from tests.test_varlen_functional import given as packed
@@ -91,6 +91,13 @@ def test_numbers_of_packed_sequences_reach_the_kernel(picked: list[Any]) -> None
     found: Any = attention_varlen(**packed(**numbers))
     _, options = found
     assert {name: options[name] for name in numbers} == numbers
+
+
+def test_wider_heads_are_told_to_take_a_mask() -> None:
+    wide = {name: torch.zeros(3, 20, 2, 512, dtype=HALF) for name in "qkv"}
+    expected = "head_dim=512 is not computed with q_lens, kv_lens; expected 256 at most, or attn_mask in their place"
+    with pytest.raises(InvalidShapeError, match=expected):
+        attention(**wide, kv_lens=ints(3, 4, 5), q_lens=ints(3, 4, 5))
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {

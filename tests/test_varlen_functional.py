@@ -124,8 +124,8 @@ def test_a_longer_sequence_than_the_longest_is_found_on_demand(picked: list[Any]
     attention_varlen(**given(cu_seqlens_q=offsets))
     with pytest.raises(InputMismatchError, match="max_seqlen_q=60 is not allowed; expected 65 at least, the length of"):
         attention_varlen(**given(cu_seqlens_q=offsets), check=True)
-    falling = torch.tensor([0, 80, 70, 90], dtype=torch.int32)  # no lengths: the kernel says so, not this check
-    attention_varlen(**given(cu_seqlens_q=falling), check=True)
+    for wrong in ([0, 80, 70, 90], [0, 10, 75, 91], [1, 10, 75, 90]):  # no lengths: the kernel says so, not this check
+        attention_varlen(**given(cu_seqlens_q=torch.tensor(wrong, dtype=torch.int32)), check=True)
 
 
 def test_its_shapes_are_of_one_operation() -> None:

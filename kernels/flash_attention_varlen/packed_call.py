@@ -104,13 +104,14 @@ def check_lengths(tensors: dict[str, torch.Tensor], numbers: Numbers) -> None:
     return check_counts(numbers, *(tensors[f"cu_seqlens_{each}"].diff().tolist() for each in "qk"))
 
 
-def check_longest(name: str, longest: int, offsets: torch.Tensor) -> None:
+def check_longest(name: str, longest: int, offsets: torch.Tensor, rows: int) -> None:
     """Read offsets, and refuse a sequence that is longer than its longest is said to be; waits for the GPU.
 
-    Offsets that fall are no lengths: the kernel's own check refuses them.
+    Offsets that fall, or do not lead from 0 to the number of rows, are no lengths: the kernel's own check refuses them.
     """
-    pairs = list(pairwise(offsets.tolist()))
-    if any(end < begin for begin, end in pairs):
+    places = offsets.tolist()
+    pairs = list(pairwise(places))
+    if places[:1] != [0] or places[-1] != rows or any(end < begin for begin, end in pairs):
         return
     for sequence, (begin, end) in enumerate(pairs):
         if end - begin > longest:
