@@ -1,4 +1,4 @@
-"""Links lead somewhere, every page is in the navigation, and thirty questions are two clicks from the start."""
+"""Links lead somewhere, every page is in the navigation, and all questions are two clicks from the start."""
 
 import re
 from pathlib import Path
@@ -43,9 +43,10 @@ def reached(start: Path, clicks: int) -> set[Path]:
     return found
 
 
-def test_thirty_questions_are_answered_two_clicks_from_the_start() -> None:
+def test_questions_are_answered_two_clicks_from_the_start() -> None:
     lines = [line for line in QUESTIONS.read_text(encoding="utf-8").splitlines() if re.match(r"\d+\. ", line)]
-    assert [int(line.partition(".")[0]) for line in lines] == list(range(1, 31))
+    assert [int(line.partition(".")[0]) for line in lines] == list(range(1, len(lines) + 1))
+    assert len(lines) >= 30
     assert QUESTIONS in reached(START, 1)
     for line in lines:
         (target,) = re.findall(r"\]\(([^)]+)\)$", line)
