@@ -9,6 +9,9 @@ busy for at least 60 % of the time. Exits with 1 beyond.
 Every run and every verdict is kept in ``--results`` at once, and the same command goes on with what is missing there:
 where verdicts alone are, one GPU is enough.
 By its budgets one GPU takes eleven minutes at most.
+
+With ``--again`` the last GPU alone tunes the grid, too: so many winners tie where nothing differs but the GPU and the
+noise of measurements. Nothing is wanted of that run.
 """
 
 import argparse
@@ -38,6 +41,7 @@ SPEED_UP: Final = {2: 1.85, 4: 3.5, 8: 6.5}
 INSIDE: Final = 15
 BUSY: Final = {2: 0.60}
 ONE: Final = "1"
+AGAIN: Final = "1 again"
 
 
 def counts(gpus: int) -> list[int]:
@@ -84,11 +88,15 @@ class Found:
         ]
 
 
-def wanted_runs(gpus: int, *, with_ray: bool) -> dict[str, Callable[..., GridRun]]:
+def wanted_runs(gpus: int, *, with_ray: bool, again: bool = False) -> dict[str, Callable[..., GridRun]]:
     runs: dict[str, Callable[..., GridRun]] = {
         str(count): partial(run_on, tuple(range(count))) for count in counts(gpus)
     }
-    return {**runs, f"{gpus} by Ray": partial(run_by_ray, gpus)} if with_ray else runs
+    if again:
+        runs[AGAIN] = partial(run_on, (gpus - 1,))
+    if with_ray:
+        runs[f"{gpus} by Ray"] = partial(run_by_ray, gpus)
+    return runs
 
 
 def measure(found: Found, wanted: Mapping[str, Callable[..., GridRun]], **options: Any) -> None:
@@ -152,7 +160,7 @@ def misses(found: Found) -> list[str]:
         if use.dropped
     ]
     for name, run in found.runs.items():
-        if name == ONE:
+        if name in (ONE, AGAIN):
             continue
         speed_up, inside = one.seconds / run.seconds, sum(map(bool, found.inside[name]))
         count = int(name) if name.isdecimal() else 0
@@ -175,6 +183,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--results", type=Path, required=True, metavar="FOLDER", help="where many_gpus.json is kept")
     parser.add_argument("--gpus", type=int, default=2, metavar="N", help="the most that are compared (2)")
     parser.add_argument("--no-ray", action="store_true", help="leave out the run by Ray")
+    parser.add_argument("--again", action="store_true", help="also tune the grid on the last GPU alone")
     parser.add_argument("--trials", type=int, default=40, metavar="N", help="of each study (40)")
     parser.add_argument("--budget", type=float, default=40.0, metavar="SECONDS", help="of each study (40)")
     return parser.parse_args(arguments)
@@ -185,7 +194,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     require_gpu("many_gpus")
     options = {"trials": given.trials, "budget": given.budget}
     found = Found(given.results / "many_gpus.json", options)
-    wanted, visible = wanted_runs(given.gpus, with_ray=not given.no_ray), platforms.gpu_count()
+    wanted, visible = wanted_runs(given.gpus, with_ray=not given.no_ray, again=given.again), platforms.gpu_count()
     if given.gpus < 2 or (visible < given.gpus and not wanted.keys() <= found.runs.keys()):
         sys.exit(f"benchmarks.many_gpus: --gpus={given.gpus} is not allowed; expected 2 to {visible}, all visible ones")
     measure(found, wanted, **options)

@@ -144,6 +144,9 @@ def test_misses_are_named(tmp_path: Path) -> None:
         "GPU 1 of 2 is busy 50.0% of the time, not 60%",
         "the speed-up of 4 GPUs is 1.50, not 3.5",
     ]
+    found.runs, found.inside = {"1": ONE, "1 again": slow}, {"1 again": [False] * 16}
+    assert misses(found) == []
+    found.inside = {"4": [True] * 16}
     found.runs = {"1": ONE, "4": replace(ONE, seconds=80.0, gpus=(replace(USE, dropped="it is shared"),))}
     assert misses(found) == ["GPU 0 of 4 was dropped: it is shared"]
 
@@ -154,6 +157,7 @@ def run_two(*, trials: int) -> GridRun:
 
 def test_missing_runs_are_done_in_processes_of_their_own_on_one_host(tmp_path: Path) -> None:
     assert list(wanted_runs(4, with_ray=True)) == ["1", "2", "4", "4 by Ray"]
+    assert list(wanted_runs(2, with_ray=False, again=True)) == ["1", "2", "1 again"]
     found = Found(tmp_path / "many_gpus.json", OPTIONS)
     found.runs["1"] = ONE
     measure(found, {"1": run_two, "2": run_two}, trials=7)
