@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from autotune.search.convergence import Convergence
-from autotune.search.finalists import rank
+from autotune.search.finalists import FINALISTS, rank
 from autotune.search.observer import Observer
 from autotune.search.proposals import Proposals
 from autotune.search.recorder import Recorder
@@ -21,6 +21,13 @@ EXPECTED: Final = 12  # candidates with a verdict from which on the fastest few 
 # A search that has a budget beyond its race waits so long past it for its first verdict: on a cold machine starting
 # took 15 s (an H100, 2026-11-22), and a search that ends before one config was measured is worth nothing.
 START_UP_SECONDS: Final = 60.0
+
+# What a race takes of each entrant, in times of the fastest kernel: references, checks, warm-up and the least rounds.
+# Of 12 entrants of 26 ms races took 18 to 22 s, of 12 ms 12 to 14 s (an H200, 2026-11-27, from the last screening to
+# the end of the searches of ``benchmarks.many_gpus --budget 31``, whose share for a race is 9 s).
+RACE_LAUNCHES: Final = 60
+RACED_BESIDE: Final = 2  # what is served, and a baseline
+MOST_KEPT: Final = 0.5  # of a budget, for its race
 
 
 class ImplementationStudy:
@@ -90,11 +97,15 @@ class Rotation:
         self._executor = studies[0].recorder.executor
         self._limits, self._observer, self._room = limits, observer, room
         self._deadline = self._grace = math.inf
+        self._ends = math.inf if limits.seconds is None else started + limits.seconds
+        self._fastest_us = math.inf
         if limits.seconds is not None:
-            self._deadline = self._grace = started + limits.seconds - limits.race_seconds
+            self._deadline = self._grace = self._ends - limits.race_seconds
             if limits.seconds > limits.race_seconds:
                 self._grace += START_UP_SECONDS
         known = [trial for study in studies for trial in study.recorder.screened.values()]
+        if (best := best_of(known)) is not None:
+            self._keep_time_for_race(best.outcome)
         self._reached = sum(reached_device(trial.outcome) for trial in known)
         self._has_verdict = bool(known)
         self.first_verdict: float | None = None  # ``time.monotonic()`` of this run's
@@ -173,9 +184,20 @@ class Rotation:
         if self.first_verdict is None:
             self.first_verdict = time.monotonic()
         study.convergence.note(outcome)
+        self._keep_time_for_race(outcome)
         for trial in study.recorder.keep_screened(outcome):
             self._observer.on_trial(trial)
         study.proposals.tell(outcome)
+
+    def _keep_time_for_race(self, outcome: Outcome) -> None:
+        """Let screening end in time for a race of kernels as long as the fastest, which its share may not hold."""
+        if self._limits.seconds is None or outcome.status is not Status.OK or outcome.timing is None:
+            return
+        self._fastest_us = min(self._fastest_us, outcome.timing.median_us)
+        entrants = FINALISTS * len(self._studies) + RACED_BESIDE
+        needed = RACE_LAUNCHES * entrants * self._fastest_us / 1e6
+        kept = max(self._limits.race_seconds, min(needed, MOST_KEPT * self._limits.seconds))
+        self._deadline = self._ends - kept
 
 
 def reached_device(outcome: Outcome) -> bool:

@@ -60,6 +60,23 @@ def test_a_budget_in_seconds_leaves_time_for_the_race(
     assert result.winner is not None
 
 
+@pytest.mark.parametrize(
+    ("fastest", "trials"),
+    [
+        (6_000.0, 21),  # 7 entrants 60 times: 2.5 s, less than the share of 9.3 s
+        (30_000.0, 18),  # 12.6 s
+        (90_000.0, 15),  # half of the budget
+    ],
+)
+def test_long_kernels_leave_more_time_for_the_race(
+    store: Store, monkeypatch: pytest.MonkeyPatch, fastest: float, trials: int
+) -> None:
+    executor = FakeExecutor(trial_seconds=1.0, time_us=lambda config: fastest)
+    for module in (session, rotation):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: executor.elapsed))
+    assert run(executor, store, trials=None, seconds=31.0, sampler="exhaustive").measured == trials
+
+
 def test_without_limits_the_whole_space_is_tried(store: Store, clocked: FakeExecutor) -> None:
     assert run(clocked, store, SMALL, trials=None).measured == len(SPACE)
     assert clocked.race_seconds == [12.0]
