@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from autotune.dispatch import CACHED_PICKS
 from autotune.errors import InputMismatchError, InvalidShapeError
 from autotune.rounding import power_of_two
-from autotune.shape import MAX_CONTEXT, AttentionShape, PagedShape, parse_layout
+from autotune.shape import MAX_CONTEXT, MAX_HEAD_DIM, AttentionShape, PagedShape, parse_layout
 from autotune.varlen_shape import MAX_WIDTH, VarlenShape
 
 # The caches below are typed: 1 equals True, and 4.0 equals 4, but only one of each is a valid option.
@@ -88,7 +88,7 @@ def padded_shape(
         InvalidShapeError: heads are wider than in a padded batch, or not allowed at all.
     """
     for name, width in (("head_dim", q.shape[3]), ("head_dim_v", v.shape[3])):
-        if width > MAX_WIDTH:
+        if MAX_WIDTH < width <= MAX_HEAD_DIM:
             said = ", ".join(each for each, tensor in numbers.items() if tensor is not None)
             raise InvalidShapeError(
                 f"{name}={width} is not computed with {said}; expected {MAX_WIDTH} at most, or attn_mask in their place"

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Final, Self
 from autotune.dtypes import DENSE_DTYPES, KV_ITEM_BYTES, QUERY_DTYPES, parse_dense_dtype, parse_dtype, parse_kv_dtype
 from autotune.errors import InvalidShapeError
 
+MAX_HEAD_DIM: Final = 512  # of dense attention
 MAX_LENGTH: Final = 2**31 - 1  # lengths are int32 in the kernels; offsets are not
 MAX_CONTEXT: Final = 2**30  # tokens: capacities are rounded up to powers of two, and a tile's end must fit an int32
 LAYOUTS: Final = ("NHD", "HND")
@@ -194,8 +195,10 @@ class AttentionShape(Shape):
         self._require_int("batch", "heads", "kv_heads", "seq_q", "seq_kv")
         for name in ("head_dim", "head_dim_v"):
             width = getattr(self, name)
-            if type(width) is not int or width % 8 or not 8 <= width <= 512:
-                raise InvalidShapeError(f"{name}={width!r} is not allowed; expected a multiple of 8 from 8 to 512")
+            if type(width) is not int or width % 8 or not 8 <= width <= MAX_HEAD_DIM:
+                raise InvalidShapeError(
+                    f"{name}={width!r} is not allowed; expected a multiple of 8 from 8 to {MAX_HEAD_DIM}"
+                )
         if self.heads % self.kv_heads:
             raise InvalidShapeError(f"heads={self.heads} is not a multiple of kv_heads={self.kv_heads}")
         if self.window is not None:

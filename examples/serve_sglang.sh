@@ -5,9 +5,13 @@
 #
 # It needs `pip install . sglang==0.5.23`, in a clone, and a GPU.
 set -eu
-case ${1:-} in -*) echo "usage: $0 [MODEL] [further options of sglang.launch_server]" >&2; exit 2 ;; esac
-if ! python -c 'import importlib.util as found; exit(found.find_spec("sglang") is None)'; then
-    echo "sglang is not installed: pip install sglang==0.5.23" >&2
+usage="usage: $0 [MODEL] [further options of sglang.launch_server]"
+case ${1:-} in
+    -h | --help) echo "$usage"; exit ;;
+    -*) echo "$usage" >&2; exit 2 ;;
+esac
+if ! python -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("sglang") is None)'; then
+    echo "no python, or one without sglang: pip install sglang==0.5.23" >&2
     exit 1
 fi
 model=${1:-Qwen/Qwen3-8B}

@@ -5,7 +5,11 @@
 #
 # It needs `pip install . vllm==0.33.0`, in a clone, and a GPU. The mean context is a hint for picking kernels.
 set -eu
-case ${1:-} in -*) echo "usage: $0 [MODEL] [further options of vllm serve]" >&2; exit 2 ;; esac
+usage="usage: $0 [MODEL] [further options of vllm serve]"
+case ${1:-} in
+    -h | --help) echo "$usage"; exit ;;
+    -*) echo "$usage" >&2; exit 2 ;;
+esac
 if ! command -v vllm >/dev/null; then
     echo "vllm is not installed: pip install vllm==0.33.0" >&2
     exit 1

@@ -35,7 +35,7 @@ from autotune.executor.gpu_children import GpuChildren, start_children
 from autotune.executor.gpu_health import GpuHealth
 from autotune.executor.interruption import Interruption
 from autotune.executor.recovery import race_with_recovery
-from autotune.executor.screener import DROP_SECONDS, Screener
+from autotune.executor.screener import DROP_SECONDS, OWN_DROP_SECONDS, Screener
 from autotune.executor.settings import Settings
 from autotune.executor.twins import Twins
 from autotune.executor.worker_keeper import LOST
@@ -94,6 +94,7 @@ class GpuExecutor:
         self.policy = self._settings.policy
         self._operation = ""
         self._compiled: deque[Outcome] = deque()
+        self._refused: Outcome | None = None  # one that did not compile, found beside another's outcome
         self.screener = Screener(self._workers, health)
         self._screeners = [self.screener]  # its own, and those that were lent
         self._interruption = interruption
@@ -197,6 +198,9 @@ class GpuExecutor:
 
     def collect(self, timeout: float | None = None) -> Outcome | None:
         deadline = math.inf if timeout is None else time.monotonic() + timeout
+        refused, self._refused = self._refused, None
+        if refused is not None:
+            return refused
         while True:
             self._welcome()
             idle = self._look()
@@ -224,6 +228,8 @@ class GpuExecutor:
 
     def _ask_ahead(self, screener: Screener) -> None:
         """Let a screener that has answered measure on, while the caller stores its outcome and proposes more."""
+        if not self._compiled:
+            self._refused = self._next_compiled()
         if self._compiled and self._twins.find(self._compiled[0]) is None:
             self._ask(screener)
 
@@ -347,7 +353,8 @@ class GpuExecutor:
 
     def _drop(self) -> None:
         """Forget what was submitted; screenings are left a moment to end, or they are ended with their worker."""
-        until = time.monotonic() + DROP_SECONDS
-        self._give_back_lent(until)
+        began = time.monotonic()
+        self._give_back_lent(began + DROP_SECONDS)
         self._compiled.clear()
-        self.screener.drop(until)
+        self._refused = None
+        self.screener.drop(began + OWN_DROP_SECONDS)

@@ -14,7 +14,8 @@ from autotune.executor.recovery import SETUP_SECONDS
 from autotune.executor.worker_keeper import LOST, WorkerKeeper
 from autotune.trial import Conditions, Outcome, Status
 
-DROP_SECONDS: Final = 1.0  # what is left to screenings whose outcomes are dropped, to all of them together
+DROP_SECONDS: Final = 1.0  # what is left to screenings of lent workers whose outcomes are dropped, all of them together
+OWN_DROP_SECONDS: Final = 4.0  # and to that of the own worker, which is wanted next: to start another takes as long
 
 
 class Screener:
@@ -110,7 +111,8 @@ class Screener:
     def drop(self, until: float) -> None:
         """Forget what is screened; it is left until a time to end, or it is ended with its worker."""
         try:
-            self.next(max(0.0, until - time.monotonic()))
+            while self.next(max(0.0, until - time.monotonic())) is None and self.compiled and time.monotonic() < until:
+                pass  # it told of a step
         except AutotuneError:
             pass  # met again by what comes next
         except KeyboardInterrupt:

@@ -31,7 +31,7 @@ from autotune.executor.interruption import Interruption
 from autotune.executor.messages import decode, encode, refer_to_problem, to_plain
 from autotune.operation import Operation
 from autotune.shape import Shape
-from autotune.trial import Policy, Status, Toolchain
+from autotune.trial import Outcome, Policy, Status, Toolchain
 
 START_SECONDS: Final = 120.0  # importing torch and opening the GPU on a loaded machine
 OPEN_SECONDS: Final = 120.0  # references in fp64 and the inputs of a problem
@@ -157,7 +157,8 @@ class WorkerKeeper:
             return None
         message: messages.FromWorker = decode(data)  # type: ignore[assignment] # of a worker
         if not isinstance(message, messages.WorkingOn):
-            self._rest()
+            # An outcome may have lain there while the caller was at other things: its worker rested.
+            self._rest(message.judge_seconds if isinstance(message, Outcome) else None)
         if isinstance(message, messages.Unopened):
             raise self._failure(message.reason)
         if isinstance(message, messages.MachineFault):
@@ -239,8 +240,11 @@ class WorkerKeeper:
                 self._rest()
                 self._stage, self._deadline, self._openings = "ready", math.inf, 0
 
-    def _rest(self) -> None:
-        self._busy_seconds, self._busy_since = self.busy_seconds, math.inf
+    def _rest(self, worked: float | None = None) -> None:
+        """Count the worker as busy no more: until now, or for so many seconds where it said so."""
+        taken = self.busy_seconds - self._busy_seconds
+        self._busy_seconds += taken if worked is None else min(taken, worked)
+        self._busy_since = math.inf
 
     def _note(self, step: str) -> None:
         self.reached.setdefault(step, time.monotonic())

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from autotune.search.convergence import Convergence
-from autotune.search.finalists import FINALISTS, rank
+from autotune.search.finalists import rank
 from autotune.search.observer import Observer
 from autotune.search.proposals import Proposals
 from autotune.search.recorder import Recorder
@@ -25,8 +25,7 @@ START_UP_SECONDS: Final = 60.0
 # What a race takes of each entrant, in times of the fastest kernel: references, checks, warm-up and the least rounds.
 # Of 12 entrants of 26 ms races took 18 to 22 s, of 12 ms 12 to 14 s (an H200, 2026-11-27, from the last screening to
 # the end of the searches of ``benchmarks.many_gpus --budget 31``, whose share for a race is 9 s).
-RACE_LAUNCHES: Final = 60
-RACED_BESIDE: Final = 2  # what is served, and a baseline
+RACE_LAUNCHES: Final = 75
 MOST_KEPT: Final = 0.5  # of a budget, for its race
 
 
@@ -98,18 +97,16 @@ class Rotation:
         self._limits, self._observer, self._room = limits, observer, room
         self._deadline = self._grace = math.inf
         self._ends = math.inf if limits.seconds is None else started + limits.seconds
-        self._fastest_us = math.inf
         if limits.seconds is not None:
             self._deadline = self._grace = self._ends - limits.race_seconds
             if limits.seconds > limits.race_seconds:
                 self._grace += START_UP_SECONDS
         known = [trial for study in studies for trial in study.recorder.screened.values()]
-        if (best := best_of(known)) is not None:
-            self._keep_time_for_race(best.outcome)
         self._reached = sum(reached_device(trial.outcome) for trial in known)
         self._has_verdict = bool(known)
         self.first_verdict: float | None = None  # ``time.monotonic()`` of this run's
         self._finalists = finalists
+        self._verdicts = 0  # of this run
         for candidate in ahead:
             self._claim(candidate)
 
@@ -132,8 +129,23 @@ class Rotation:
     def _expect_race(self) -> None:
         """Tell which would be raced now; the race is near once nothing is left to ask for, or little time."""
         if self._finalists is not None and self._reached >= EXPECTED:
+            finalists = self._finalists()
+            self._keep_time(len(finalists))
             is_near = self.in_flight < self._room or self._deadline - time.monotonic() < NEAR_SECONDS
-            self._executor.expect_race(self._finalists(), is_near=is_near)
+            self._executor.expect_race(finalists, is_near=is_near)
+
+    def _keep_time(self, finalists: int) -> None:
+        """Let screening end in time for a race of long kernels, which its share may not hold, and a baseline.
+
+        Not before this run has some verdicts: the first may be of kernels that are far slower than others.
+        """
+        screened = (trial for study in self._turns for trial in study.recorder.screened.values())
+        best = best_of(screened)
+        if best is None or best.timing is None or self._limits.seconds is None or self._verdicts < EXPECTED:
+            return
+        needed = RACE_LAUNCHES * (finalists + 1) * best.timing.median_us / 1e6
+        kept = max(self._limits.race_seconds, min(needed, MOST_KEPT * self._limits.seconds))
+        self._deadline = self._ends - kept
 
     def _claim(self, candidate: Candidate) -> None:
         """Count a candidate that was submitted already as asked for, which was its study's turn."""
@@ -184,20 +196,10 @@ class Rotation:
         if self.first_verdict is None:
             self.first_verdict = time.monotonic()
         study.convergence.note(outcome)
-        self._keep_time_for_race(outcome)
+        self._verdicts += 1
         for trial in study.recorder.keep_screened(outcome):
             self._observer.on_trial(trial)
         study.proposals.tell(outcome)
-
-    def _keep_time_for_race(self, outcome: Outcome) -> None:
-        """Let screening end in time for a race of kernels as long as the fastest, which its share may not hold."""
-        if self._limits.seconds is None or outcome.status is not Status.OK or outcome.timing is None:
-            return
-        self._fastest_us = min(self._fastest_us, outcome.timing.median_us)
-        entrants = FINALISTS * len(self._studies) + RACED_BESIDE
-        needed = RACE_LAUNCHES * entrants * self._fastest_us / 1e6
-        kept = max(self._limits.race_seconds, min(needed, MOST_KEPT * self._limits.seconds))
-        self._deadline = self._ends - kept
 
 
 def reached_device(outcome: Outcome) -> bool:

@@ -228,7 +228,7 @@ class Shelf:
         if len(trials) > 1 or any(path.parent != self.folder for path in trials):
             rows = in_order(itertools.chain.from_iterable(trials.values()))
             going = trials.keys() - {self.write(encode(rows, str(self.folder)))}
-        self.write_snapshot(going, tables)
+        self.write_snapshot(going, {path: table for path, table in tables.items() if not table.outsiders})
         for path in going:
             self.remove(path)
 

@@ -157,7 +157,7 @@ def misses(found: Found) -> list[str]:
         f"GPU {use.index} of {name} was dropped: {use.dropped}"
         for name, run in found.runs.items()
         for use in run.gpus
-        if use.dropped
+        if use.dropped and name != AGAIN
     ]
     for name, run in found.runs.items():
         if name in (ONE, AGAIN):

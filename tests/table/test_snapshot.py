@@ -18,9 +18,10 @@ from autotune.errors import TableError
 from autotune.table import Store, winners
 from autotune.table.files import SUMS_NAME, read_bytes, sha256
 from autotune.table.parquet import encode
-from autotune.trial import Trial
+from autotune.trial import Stage, Trial
 from tests.table import sample
 from tests.table.faults import fail_call
+from tests.table.growth import change_space
 from tests.table.test_winners import tables
 
 FOLDER = Path("nvidia_h200") / sample.NAME / "triton"
@@ -318,3 +319,17 @@ def test_with_it_or_without_the_winners_are_the_same(
         if part <= cut:
             store.compact(sample.NAME, NVIDIA_H200)
     assert store.winners(sample.NAME) == winners([trial for race in races for trial in race])
+
+
+def test_a_part_whose_screened_rows_left_the_space_stays_covered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a long part only rows that may win are read, and those are all of today's space."""
+    monkeypatch.setattr("autotune.table.parquet.FILTERED_ROWS", 1)
+    store = Store(tmp_path)
+    screened = sample.trial(2, stage=Stage.SCREEN, race_id="", config=sample.config(64))
+    store.append([sample.trial(1, config=sample.config(16)), screened])
+    block, *others = sample.PARAMETERS
+    change_space(monkeypatch, sample.NAME, "triton", (replace(block, values=(16, 32)), *others))
+    store.compact(sample.NAME, NVIDIA_H200)
+    assert _snapshot(store).exists()

@@ -11,7 +11,8 @@ from autotune.executor import Race, gpu, screener
 from autotune.executor.compile_pool import Jobs
 from autotune.executor.gpu import GpuExecutor
 from autotune.executor.gpu_children import GpuChildren
-from autotune.executor.screener import DROP_SECONDS, Screener
+from autotune.executor.messages import WorkingOn
+from autotune.executor.screener import OWN_DROP_SECONDS, Screener
 from autotune.trial import Outcome, Status
 from tests.executor.fake_keeper import FakeClock
 from tests.executor.faulty import OPERATION, SHAPE, candidate
@@ -39,8 +40,9 @@ class SilentWorkers:
     def ask(self, request: Any) -> bool:
         return True
 
-    def receive(self, timeout: float) -> None:
+    def receive(self, timeout: float) -> Any:
         self._clock.now += timeout
+        return None
 
     def lose(self) -> None:
         self.lost += 1
@@ -74,7 +76,40 @@ def test_all_that_screen_are_left_one_moment_together_before_a_race(monkeypatch:
         each.ask(Outcome(candidate=candidate(), status=Status.OK), early_stop=True, patience=20.0)
     began = clock.now
     executor.race([candidate()], seconds=10.0)
-    assert clock.now - began == DROP_SECONDS
-    assert raced == [10.0 - DROP_SECONDS]
+    assert clock.now - began == OWN_DROP_SECONDS
+    assert raced == [10.0 - OWN_DROP_SECONDS]
     assert returned == [None] * LENT
     assert [each.lost for each in workers] == [1] * (LENT + 1)
+
+
+class TalkingWorkers(SilentWorkers):
+    """Names a step at once, and an outcome a second later."""
+
+    def receive(self, timeout: float) -> Any:
+        if self._clock.now == 0.0:
+            self._clock.now = 1.0
+            return WorkingOn(None)
+        return Outcome(candidate=candidate(), status=Status.OK)
+
+
+def test_a_step_of_what_is_dropped_is_not_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = FakeClock()
+    clock.now = 0.0
+    monkeypatch.setattr(screener, "time", clock)
+    workers: Any = TalkingWorkers(clock)
+    dropped = Screener(workers)
+    dropped.ask(Outcome(candidate=candidate(), status=Status.OK), early_stop=True, patience=20.0)
+    dropped.drop(4.0)
+    assert (dropped.compiled, workers.lost) == (None, 0)
+
+
+@pytest.mark.parametrize(("said", "busy"), [(0.5, 0.5), (None, 10.0), (20.0, 10.0)])
+def test_a_worker_rests_while_its_outcome_lies_unread(
+    executor: GpuExecutor, monkeypatch: pytest.MonkeyPatch, said: float | None, busy: float
+) -> None:
+    executor._workers.await_ready()
+    monkeypatch.setattr("autotune.executor.worker_keeper.time.monotonic", lambda: 100.0)
+    monkeypatch.setattr(executor._workers, "_busy_seconds", 0.0)
+    monkeypatch.setattr(executor._workers, "_busy_since", 90.0)
+    executor._workers._rest(said)
+    assert executor._workers.busy_seconds == busy

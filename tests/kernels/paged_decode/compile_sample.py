@@ -6,6 +6,7 @@ The first argument names the architecture; the outcomes are printed as one JSON 
 import json
 import re
 import sys
+from dataclasses import replace
 from typing import Any
 
 from autotune.device import Device, architecture
@@ -35,6 +36,7 @@ SHAPES = {
 }
 FEW = ("page 16", "wide")  # where another architecture compiles all of them
 THOROUGH = "sm_90"
+ODD_ROWS = ((18, 3, "last"), (18, 3, "kernel"), (7, 5, "last"), (6, 7, "kernel"), (5, 3, "last"))
 DEPTHS = (("split", 3), ("split", 4), ("flat", 4))  # schedule, num_stages
 
 
@@ -51,16 +53,18 @@ def problems(device: Device) -> list[tuple[str, PagedShape, Config]]:
         changes: dict[str, Value] = {"schedule": schedule, **amounts, "BLOCK_K": 32, "num_stages": stages}
         config = Config({**space.default(shape, device), **changes})
         found.append((f"{schedule} with {stages} stages", shape, config))
-    if device.arch == THOROUGH:
-        shape = SHAPES["groups of 18"]
-        rows: dict[str, Value] = {"schedule": "split", "BLOCK_ROWS": 16, "NUM_SPLITS": 4, "COMBINE": "last"}
-        found.append(("rows of groups of 18", shape, Config({**space.default(shape, device), **rows})))
+    for heads, queries, combine in ODD_ROWS if device.arch == THOROUGH else ():
+        shape = replace(SHAPES["groups of 18"], heads=heads, seq_q=queries)
+        rows: dict[str, Value] = {"schedule": "split", "BLOCK_ROWS": 16, "NUM_SPLITS": 4, "COMBINE": combine}
+        config = Config({**space.default(shape, device), **rows})
+        found.append((f"rows of {queries} queries of {heads} heads, {combine}", shape, config))
     return found
 
 
 def count_packed_additions(config: Config, shape: PagedShape) -> int:
-    """The additions of two integers of 16 bits at once, of which ptxas may lose the constant."""
-    return len(re.findall(r"(?:add|sub)\.[su]16x2", KERNEL.warmup(config, shape)[0].asm["ptx"]))
+    """The additions of two integers of 16 bits at once, of which ptxas may lose the constant, in all binaries."""
+    binaries = KERNEL.warmup(config, shape)
+    return sum(len(re.findall(r"(?:add|sub)\.[su]16x2", binary.asm["ptx"])) for binary in binaries)
 
 
 def count_buffers(config: Config, shape: PagedShape) -> list[int]:

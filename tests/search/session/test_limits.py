@@ -60,21 +60,45 @@ def test_a_budget_in_seconds_leaves_time_for_the_race(
     assert result.winner is not None
 
 
+def clock(monkeypatch: pytest.MonkeyPatch, executor: FakeExecutor) -> FakeExecutor:
+    for module in (session, rotation):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: executor.elapsed))
+    return executor
+
+
 @pytest.mark.parametrize(
-    ("fastest", "trials"),
+    ("kernel_us", "trials"),
     [
-        (6_000.0, 21),  # 7 entrants 60 times: 2.5 s, less than the share of 9.3 s
-        (30_000.0, 18),  # 12.6 s
-        (90_000.0, 15),  # half of the budget
+        (6_000.0, 28),  # 7 entrants 75 times: 3.2 s, less than the share of 12 s
+        (30_000.0, 24),  # 15.8 s
+        (90_000.0, 20),  # half of the budget
     ],
 )
 def test_long_kernels_leave_more_time_for_the_race(
-    store: Store, monkeypatch: pytest.MonkeyPatch, fastest: float, trials: int
+    store: Store, monkeypatch: pytest.MonkeyPatch, kernel_us: float, trials: int
 ) -> None:
-    executor = FakeExecutor(trial_seconds=1.0, time_us=lambda config: fastest)
-    for module in (session, rotation):
-        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: executor.elapsed))
-    assert run(executor, store, trials=None, seconds=31.0, sampler="exhaustive").measured == trials
+    executor = clock(monkeypatch, FakeExecutor(trial_seconds=1.0, time_us=lambda config: kernel_us))
+    result = run(executor, store, trials=None, seconds=40.0)
+    assert (result.measured, len(executor.raced[0])) == (trials, 6)
+
+
+def test_slow_kernels_do_not_end_a_search_before_faster_ones_were_tried(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executor = FakeExecutor(trial_seconds=1.0)
+    executor._time_us = lambda config: 300_000.0 if len(executor.collected) < 11 else 30.0
+    clock(monkeypatch, executor)
+    assert run(executor, store, trials=None, seconds=20.0).measured == 14  # as of fast kernels alone
+
+
+def test_a_search_that_is_continued_gets_on_though_starting_took_long(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = []
+    for _ in range(3):
+        executor = clock(monkeypatch, FakeExecutor(trial_seconds=1.0, time_us=lambda config: 90_000.0))
+        measured.append(run(executor, store, trials=None, seconds=31.0, started=-16.0).measured)
+    assert measured == [5, 5, 5]
 
 
 def test_without_limits_the_whole_space_is_tried(store: Store, clocked: FakeExecutor) -> None:
