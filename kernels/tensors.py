@@ -143,11 +143,6 @@ def check_device(device: torch.device, computed: torch.dtype | None = None) -> N
         raise InputMismatchError(
             "the tensors are bfloat16 on the CPU, which Triton's interpreter gets wrong; expected float16 or float32"
         )
-    if isinstance(triton.language.cdiv, triton.JITFunction):  # Triton's own functions are compiled, and ours call them
-        raise InputMismatchError(
-            "TRITON_INTERPRET=1 was set after triton was imported, which transformers and diffusers do, too; set it "
-            "before the program starts"
-        )
 
 
 def require_context(device: torch.device) -> None:
