@@ -94,7 +94,7 @@ def test_numbers_of_packed_sequences_reach_the_kernel(picked: list[Any]) -> None
 
 
 def test_wider_heads_are_told_to_take_a_mask() -> None:
-    wide = {name: torch.zeros(3, 20, 2, 512, dtype=HALF) for name in "qkv"}
+    wide: dict[str, Any] = {name: torch.zeros(3, 20, 2, 512, dtype=HALF) for name in "qkv"}
     expected = "head_dim=512 is not computed with q_lens, kv_lens; expected 256 at most, or attn_mask in their place"
     with pytest.raises(InvalidShapeError, match=expected):
         attention(**wide, kv_lens=ints(3, 4, 5), q_lens=ints(3, 4, 5))
