@@ -11,8 +11,9 @@
                      compiled by the worker that measures it
 
 The pool compiles many candidates at once and the worker screens one at a time; ``WorkerKeeper`` draws the worker's own
-states. ``open`` and ``race`` drop whatever is on its way. Workers of further GPUs of the same kind may be lent while it
-screens: they open the problem and screen too, until the race, which is run on its own GPU.
+states. Once it has answered it is asked about the next, before ``collect`` returns its outcome. ``open`` and ``race``
+drop whatever is on its way. Workers of further GPUs of the same kind may be lent while it screens: they open the
+problem and screen too, until the race, which is run on its own GPU.
 """
 
 import contextlib

@@ -223,12 +223,12 @@ class Shelf:
         require_own_links(self.folder, self.root)
         sweep_temporaries(self.folder)
         tables = {path: table for path in self.small_parts() if (table := self.read_part(path)) is not None}
-        trials = {path: table.trials for path, table in tables.items() if not table.outsiders}
+        sound = {path: table for path, table in tables.items() if not table.outsiders}
         going: set[Path] = set()
-        if len(trials) > 1 or any(path.parent != self.folder for path in trials):
-            rows = in_order(itertools.chain.from_iterable(trials.values()))
-            going = trials.keys() - {self.write(encode(rows, str(self.folder)))}
-        self.write_snapshot(going, {path: table for path, table in tables.items() if not table.outsiders})
+        if len(sound) > 1 or any(path.parent != self.folder for path in sound):
+            rows = in_order(itertools.chain.from_iterable(table.trials for table in sound.values()))
+            going = sound.keys() - {self.write(encode(rows, str(self.folder)))}
+        self.write_snapshot(going, sound)
         for path in going:
             self.remove(path)
 
