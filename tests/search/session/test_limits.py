@@ -15,13 +15,17 @@ from tests.search.synthetic import LARGE, SMALL, FakeExecutor, valid
 UNREACHED = (Status.INVALID, Status.COMPILE_ERROR, Status.COMPILE_TIMEOUT, Status.OUT_OF_RESOURCES)
 
 
-@pytest.fixture
-def clocked(monkeypatch: pytest.MonkeyPatch) -> FakeExecutor:
-    """An executor whose trials take a second each, by the clock that the search reads."""
-    executor = FakeExecutor(trial_seconds=1.0)
+def clock(monkeypatch: pytest.MonkeyPatch, executor: FakeExecutor) -> FakeExecutor:
+    """Make an executor's time that of the clock which the search reads."""
     for module in (session, rotation):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: executor.elapsed))
     return executor
+
+
+@pytest.fixture
+def clocked(monkeypatch: pytest.MonkeyPatch) -> FakeExecutor:
+    """An executor whose trials take a second each, by the clock that the search reads."""
+    return clock(monkeypatch, FakeExecutor(trial_seconds=1.0))
 
 
 @pytest.mark.parametrize("capacity", [1, 4])
@@ -58,12 +62,6 @@ def test_a_budget_in_seconds_leaves_time_for_the_race(
     assert (result.measured, clocked.race_seconds) == (trials, [race])
     assert result.seconds == clocked.elapsed - started == max(seconds, race - started)
     assert result.winner is not None
-
-
-def clock(monkeypatch: pytest.MonkeyPatch, executor: FakeExecutor) -> FakeExecutor:
-    for module in (session, rotation):
-        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: executor.elapsed))
-    return executor
 
 
 @pytest.mark.parametrize(
