@@ -5,6 +5,7 @@ import os
 import pickle
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -148,3 +149,39 @@ def test_a_conditional_parameter_is_none_where_it_does_not_exist() -> None:
     wrong = Config(schedule="flat", splits=2, warps=4)
     assert CONDITIONAL.why_invalid(wrong, SHAPE, NVIDIA_H200) == "splits=2 is not one of (None,)"
     assert CONDITIONAL.why_invalid(configs[-1], SHAPE, NVIDIA_H200) is None
+
+
+LETTERS = Space((*(Parameter(name, (0, 1, 2)) for name in "abcd"), Parameter("e", (0, 1), only=("b", 1))))
+
+
+@pytest.mark.parametrize(
+    "is_bad",
+    [
+        lambda config: config["a"] == 1,
+        lambda config: config["d"] == 1 and config["b"] == 2,
+        lambda config: config.integer("c") > 1 or config.get("e") == 1,
+        lambda config: sum(value or 0 for value in config.values()) % 2 == 0,
+        lambda config: {**config}["d"] == 2,
+        lambda config: config in {Config(a=0, b=0, c=0, d=0, e=None), Config(a=2, b=1, c=0, d=1, e=1)},
+        lambda config: config == Config(a=1, b=2, c=0, d=0, e=None) or "f" in config,
+        lambda config: str(config).endswith("c=2 d=0") or repr(config).endswith("e=1)"),
+        lambda config: Config(config, a=0) == Config(a=0, b=1, c=1, d=1, e=0),
+        lambda config: len(config) == 5 and "a" in config,
+    ],
+)
+def test_whatever_a_rule_reads_all_valid_configs_are_listed(is_bad: Callable[[Config], bool]) -> None:
+    space = replace(LETTERS, reject=lambda config, shape, device: "bad" if is_bad(config) else None)
+    expected = [config for config in space.combinations(NVIDIA_H200) if not is_bad(config)]
+    assert list(space.configs(SHAPE, NVIDIA_H200)) == expected
+
+
+def test_a_rule_is_asked_once_for_configs_that_are_alike_in_what_it_reads() -> None:
+    asked = []
+
+    def reject(config: Config, shape: AttentionShape, device: Device) -> str | None:
+        asked.append(config["b"])
+        return "odd" if config["b"] == 1 else None
+
+    configs = list(replace(LETTERS, reject=reject).configs(SHAPE, NVIDIA_H200))
+    assert len(configs) == 54
+    assert asked.count(1) == 3  # once for each a

@@ -49,28 +49,28 @@ VLLM_BLOCKS, VLLM_SEGMENTS = 128, 16  # see ``heuristics``
 
 
 def reject(config: Config, shape: PagedShape, device: Device) -> str | None:
-    """Return why a config cannot pay for this shape on this device, by bounds that need no compiler, or None."""
-    rows, block_k, warps, stages = (
-        config.integer(name) for name in ("BLOCK_ROWS", "BLOCK_K", "num_warps", "num_stages")
-    )
-    if (problem := why_unsupported(shape, device)) is not None:
-        return problem
-    if (reason := _bad_tile(config, shape)) is not None:
+    """Return why a config cannot pay for this shape on this device, by bounds that need no compiler, or None.
+
+    In the order of the parameters, as far as that goes: ``Space.configs`` passes over the more.
+    """
+    reason = why_unsupported(shape, device) or _bad_tile(config, shape) or _needless_partials(config, shape)
+    if reason is not None:
         return reason
+    if (reason := idle_work(config, shape, device)) is not None:
+        return reason
+    rows, block_k, warps = (config.integer(name) for name in ("BLOCK_ROWS", "BLOCK_K", "num_warps"))
+    if block_k < WARP_COLUMNS * warps and not is_wide(shape):  # wide heads need the registers
+        return f"BLOCK_K={block_k} gives some of num_warps={warps} no column of {WARP_COLUMNS} keys"
     width_k, width_v = bounds.padded_widths(shape.head_dim, shape.head_dim_v)
     threads = warps * device.warp_size
     tile_bytes = block_k * (width_k + width_v) * KV_ITEM_BYTES[shape.kv_dtype]
-    reason = (
-        bounds.too_many_live(rows, width_v + block_k, threads)
-        or bounds.too_many_loads(tile_bytes, threads, MAX_LOADS)
-        or bounds.too_large_pipeline(tile_bytes, stages, device)
-        or bounds.needless_stages(stages, device)
-    )
-    if reason is not None:
+    reason = bounds.too_many_live(rows, width_v + block_k, threads)
+    if reason := reason or bounds.too_many_loads(tile_bytes, threads, MAX_LOADS):
         return reason
+    stages = config.integer("num_stages")
     if stages == 1 and device.has("async_copies"):
         return "num_stages=1 has no load in flight while a tile is computed"
-    return _needless_partials(config, shape) or idle_work(config, shape, device)
+    return bounds.too_large_pipeline(tile_bytes, stages, device) or bounds.needless_stages(stages, device)
 
 
 def why_unsupported(shape: PagedShape, device: Device) -> str | None:
@@ -80,7 +80,7 @@ def why_unsupported(shape: PagedShape, device: Device) -> str | None:
 
 def _bad_tile(config: Config, shape: PagedShape) -> str | None:
     """Return why the heads, rows and keys of a tile do not fit each other or the shape, or None."""
-    rows, heads, block_k, warps = (config.integer(name) for name in ("BLOCK_ROWS", "HEADS", "BLOCK_K", "num_warps"))
+    rows, heads = config.integer("BLOCK_ROWS"), config.integer("HEADS")
     needed = heads * shape.group * shape.seq_q
     if shape.kv_heads % heads:
         return f"HEADS={heads} does not divide the {shape.kv_heads} KV heads"
@@ -88,8 +88,7 @@ def _bad_tile(config: Config, shape: PagedShape) -> str | None:
         return f"HEADS={heads} has {needed} rows, more than the {bounds.MIN_BLOCK} that a tile has anyhow"
     if rows > bounds.padded_length(needed):
         return f"BLOCK_ROWS={rows} is more than the padded {needed} rows of HEADS={heads}"
-    if block_k < WARP_COLUMNS * warps and not is_wide(shape):  # wide heads need the registers
-        return f"BLOCK_K={block_k} gives some of num_warps={warps} no column of {WARP_COLUMNS} keys"
+    block_k = config.integer("BLOCK_K")
     if block_k < bounds.MIN_BLOCK_K and not is_wide(shape):
         return f"BLOCK_K={block_k} is shorter than {bounds.MIN_BLOCK_K}, which only heads wider than {WIDE} make up for"
     if block_k > max(bounds.MIN_BLOCK_K, heads * power_of_two(shape.max_context)):
