@@ -41,7 +41,7 @@ def to_document(trials: Sequence[Trial]) -> dict[str, Any]:
         TableError: a trial holds an impossible value.
     """
     schema = table_schema(get_implementation(*require_one(trials)))
-    columns = to_columns(schema, trials, "export")
+    columns, _ = to_columns(schema, trials, "export")
     columns["started_at"] = [moment_of(microseconds).isoformat() for microseconds in columns["started_at"]]
     columns["error"] = [INFINITE if value == math.inf else value for value in columns["error"]]
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]

@@ -33,8 +33,25 @@ FILTERED_ROWS: Final = 2000  # a filter loads pyarrow.compute, which takes as lo
 VALUE_TYPES: Final = (pa.int64(), pa.float64(), pa.string(), pa.bool_())  # of shapes' fields and of parameters
 
 
+class Encoded(NamedTuple):
+    """The Parquet bytes of a table, and its rows as ``decode`` returns them while the schema is today's."""
+
+    data: bytes
+    table: Table
+    schema: TableSchema
+
+
 def encode(trials: Sequence[Trial], where: str = "new table") -> bytes:
     """Return the Parquet bytes of trials of one implementation; equal rows in equal order give equal bytes.
+
+    Raises:
+        TableError: as ``encode_rows`` does.
+    """
+    return encode_rows(trials, where).data
+
+
+def encode_rows(trials: Sequence[Trial], where: str) -> Encoded:
+    """Return the Parquet bytes of trials of one implementation, and what they are read back as.
 
     Raises:
         TableError: there is no trial, the trials are of several implementations or an unknown one, a value is
@@ -46,7 +63,8 @@ def encode(trials: Sequence[Trial], where: str = "new table") -> bytes:
         raise TableError(f"{where}: a table holds one implementation, got {found}")
     if isinstance(schema := schema_named(*owners.pop()), Stranger):
         raise TableError(f"{where}: {schema.reason}")
-    return encode_columns(to_columns(schema, trials, where), schema.arrow, schema.metadata, where)
+    columns, rows = to_columns(schema, trials, where)
+    return Encoded(encode_columns(columns, schema.arrow, schema.metadata, where), Table(rows, []), schema)
 
 
 def encode_columns(

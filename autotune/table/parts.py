@@ -211,23 +211,28 @@ class Shelf:
     def _snapshots(self) -> list[Path]:
         return [path for path in list_folder(self.folder) if path.suffix == SNAPSHOT_SUFFIX]
 
-    def compact(self) -> None:
+    def compact(self, known: Mapping[Path, Table] | None = None) -> None:
         """Merge the small parts into one, and take a snapshot of the winners; stale temporary files go.
 
-        Parts with outsiders stay as they are. The merged part is on disk before the first small one goes, so being
-        killed at any point loses nothing.
+        Those that are ``known`` are not read again. Parts with outsiders stay as they are. The merged part is on disk
+        before the first small one goes, so being killed at any point loses nothing.
 
         Raises:
             TableError: a part is damaged, or a file cannot be written or removed; nothing is lost.
         """
         require_own_links(self.folder, self.root)
         sweep_temporaries(self.folder)
-        tables = {path: table for path in self.small_parts() if (table := self.read_part(path)) is not None}
+        known = known or {}
+        tables = {
+            path: table for path in self.small_parts() if (table := known.get(path) or self.read_part(path)) is not None
+        }
         sound = {path: table for path, table in tables.items() if not table.outsiders}
         going: set[Path] = set()
         if len(sound) > 1 or any(path.parent != self.folder for path in sound):
             rows = in_order(itertools.chain.from_iterable(table.trials for table in sound.values()))
-            going = sound.keys() - {self.write(encode(rows, str(self.folder)))}
+            merged = self.write(encode(rows, str(self.folder)))
+            going = sound.keys() - {merged}
+            sound[merged] = Table(rows, [])
         self.write_snapshot(going, sound)
         for path in going:
             self.remove(path)

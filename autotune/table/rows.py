@@ -75,8 +75,11 @@ _TRIAL: Final = (
 _OUTCOME: Final = ("error", "error_limit", "compile_seconds", "judge_seconds")
 
 
-def to_columns(schema: TableSchema, trials: Sequence[Trial], where: str) -> dict[str, list[Any]]:
-    """Return the columns of trials, checked as reading would; a message too long for its column is cut."""
+def to_columns(schema: TableSchema, trials: Sequence[Trial], where: str) -> tuple[dict[str, list[Any]], list[Trial]]:
+    """Return the columns of trials, and the trials that they are read back as, checked as reading would.
+
+    A message too long for its column is cut.
+    """
     parameters = schema.implementation.space.parameters
     names = {parameter.name for parameter in parameters}
     for number, trial in enumerate(trials):
@@ -94,7 +97,7 @@ def to_columns(schema: TableSchema, trials: Sequence[Trial], where: str) -> dict
             raise bad_value(where, number, "config", trial.config, str(back.config))
         if back.default_config != trial.default_config:
             raise bad_value(where, number, "default_config", trial.default_config, "a config of the space")
-    return columns
+    return columns, written
 
 
 def to_row(parameters: Sequence[Parameter], trial: Trial) -> dict[str, Any]:

@@ -23,9 +23,10 @@ from autotune.shape import Shape
 from autotune.table import first_release
 from autotune.table.files import is_open_to_all, read_bytes
 from autotune.table.order import in_order
-from autotune.table.outsiders import Outsider
-from autotune.table.parquet import encode
+from autotune.table.outsiders import Outsider, Table
+from autotune.table.parquet import Encoded, encode_rows
 from autotune.table.parts import OnDamaged, Shelf, list_or_report, raise_damaged, write_below
+from autotune.table.schema import TableSchema, schema_named
 from autotune.table.winners import winners
 from autotune.trial import Trial
 
@@ -94,6 +95,8 @@ class Store:
     def __init__(self, root: Path, *, on_damaged: OnDamaged = raise_damaged) -> None:
         self.root = root
         self._on_damaged = on_damaged
+        # The parts that it has written since it compacted their folder, with the schema of then.
+        self._own: dict[Path, tuple[TableSchema, Table]] = {}
 
     def append(self, trials: Iterable[Trial]) -> list[Path]:
         """Keep a batch of trials of one operation and device, such as a race; on disk once this returns.
@@ -118,12 +121,13 @@ class Store:
                 f"{self.root}: a batch is of one operation and one device, got {', '.join(found) or 'none'}"
             )
         (device,), (operation,) = devices, operations
-        parts: dict[Path, bytes] = {}
+        parts: dict[Path, Encoded] = {}
         for name in sorted({trial.implementation for trial in batch}):
             shelf = Shelf(self.root / device.slug, operation, name)
-            data = encode([trial for trial in batch if trial.implementation == name], str(shelf.folder))
-            parts[shelf.part_of(data)] = data
-        write_below(self.root, parts)
+            part = encode_rows([trial for trial in batch if trial.implementation == name], str(shelf.folder))
+            parts[shelf.part_of(part.data)] = part
+        write_below(self.root, {path: part.data for path, part in parts.items()})
+        self._own |= {path: (part.schema, part.table) for path, part in parts.items()}
         return list(parts)
 
     def append_encoded(self, slug: str, owner: tuple[str, str], data: bytes) -> Path:
@@ -191,11 +195,17 @@ class Store:
     def compact(self, operation: str, device: Device) -> None:
         """Merge the small parts of each implementation on a device into one, and take a snapshot of the winners.
 
+        What this store has written itself, a file for each trial of a search, is not read again.
+
         Raises:
             TableError: a part is damaged, or a file cannot be written or removed; nothing is lost.
         """
         for shelf in self._shelves(operation, device.slug, None, raise_damaged):
-            shelf.compact()
+            own = {path: part for path, part in self._own.copy().items() if path.parent == shelf.folder}
+            schema = schema_named(shelf.operation, shelf.implementation)
+            shelf.compact({path: table for path, (of, table) in own.items() if of is schema})
+            for path in own:
+                self._own.pop(path, None)
 
     def shelves(self, on_damaged: OnDamaged | None = None) -> Iterator[Shelf]:
         """Yield the shelves of all that the store may have rows of, registered here or not; some have no part.

@@ -327,7 +327,7 @@ def test_values_of_a_parameter_come_back_as_declared() -> None:
     space = dataclasses.replace(sample.IMPLEMENTATION.space, parameters=parameters)
     schema = table_schema(dataclasses.replace(sample.IMPLEMENTATION, space=space))
     trial = sample.trial(config=Config(flag=True, mixed=1))
-    columns = to_columns(schema, [trial], "table")
+    columns, _ = to_columns(schema, [trial], "table")
     assert (columns["flag"], columns["mixed"]) == ([1], ["1"])
     (back,) = to_table(schema, columns, "table").trials
     assert [type(value) for value in back.config.values()] == [bool, int]

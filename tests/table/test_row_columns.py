@@ -56,10 +56,10 @@ def _is_refused(columns: dict[str, list[Any]]) -> bool:
 
 @pytest.mark.parametrize("column", FIXED_COLUMNS, ids=[column.name for column in FIXED_COLUMNS])
 def test_what_is_refused_row_by_row_is_not_sound(column: TableColumn) -> None:
-    assert _read(to_columns(_schema(), TRIALS, "rows")).are_sound
+    assert _read(to_columns(_schema(), TRIALS, "rows")[0]).are_sound
     for row in range(len(TRIALS)):
         for value in VALUES[column.domain.type]:
-            columns = to_columns(_schema(), TRIALS, "rows")
+            columns = to_columns(_schema(), TRIALS, "rows")[0]
             columns[column.name][row] = value
             assert _read(columns).are_sound is not _is_refused(columns), (row, value)
 
@@ -67,7 +67,7 @@ def test_what_is_refused_row_by_row_is_not_sound(column: TableColumn) -> None:
 @settings(max_examples=30, deadline=None)
 @given(st.lists(sample.trials(), min_size=1, max_size=3))
 def test_all_trials_that_a_table_may_hold_are_sound_and_keyed(trials: list[Trial]) -> None:
-    columns = _read(to_columns(_schema(), trials, "rows"))
+    columns = _read(to_columns(_schema(), trials, "rows")[0])
     assert columns.are_sound
     keyed = keys_of_columns(columns)
     assert keyed is not None
@@ -77,7 +77,7 @@ def test_all_trials_that_a_table_may_hold_are_sound_and_keyed(trials: list[Trial
 
 def test_rows_outside_of_the_space_have_no_keys() -> None:
     for name, value in {"BLOCK": 17, "loads": "unknown", "heads": 7}.items():
-        columns = to_columns(_schema(), TRIALS, "rows")
+        columns = to_columns(_schema(), TRIALS, "rows")[0]
         columns[name][1] = value
         assert keys_of_columns(_read(columns)) is None, name
 

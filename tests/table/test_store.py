@@ -20,10 +20,11 @@ from autotune.errors import TableError
 from autotune.space import Config
 from autotune.table import Store, home, merge, raise_damaged, stored_winners, warn_damaged
 from autotune.table.order import in_order
+from autotune.table.outsiders import Table
 from autotune.table.parquet import encode
 from autotune.table.parts import Shelf
 from autotune.table.pruning import Rules, compact_store, prune
-from autotune.trial import Trial
+from autotune.trial import Status, Trial
 from tests.table import sample
 from tests.table.faults import fail_call, write_until_killed
 
@@ -32,6 +33,11 @@ FOLDER = Path("nvidia_h200") / sample.NAME / "triton"
 
 def _trials(*numbers: int) -> list[Trial]:
     return [sample.trial(number) for number in numbers]
+
+
+def _failed(number: int, message: str) -> Trial:
+    trial = sample.trial(number)
+    return replace(trial, outcome=replace(trial.outcome, status=Status.LAUNCH_ERROR, timing=None, message=message))
 
 
 def test_parts_are_named_by_their_digest_below_device_and_operation(tmp_path: Path) -> None:
@@ -123,10 +129,35 @@ def test_a_damaged_part_stops_a_search_and_costs_serving_its_rows_only(tmp_path:
     with pytest.raises(TableError, match=str(tmp_path / FOLDER)):
         store.trials(sample.NAME)
     with pytest.raises(TableError, match=str(tmp_path / FOLDER)):
-        store.compact(sample.NAME, NVIDIA_H200)
+        Store(tmp_path).compact(sample.NAME, NVIDIA_H200)
     found: list[TableError] = []
     assert store.trials(sample.NAME, on_damaged=found.append) == _trials(1)
     assert len(found) == 1
+
+
+def test_what_a_store_has_written_is_compacted_without_reading_it_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, read = Store(tmp_path), list[Path]()
+    read_part = Shelf.read_part
+
+    def note(shelf: Shelf, path: Path, *, races_only: bool = False) -> Table | None:
+        read.append(path)
+        return read_part(shelf, path, races_only=races_only)
+
+    monkeypatch.setattr(Shelf, "read_part", note)
+    others = Store(tmp_path).append(_trials(1))
+    _damage(store.append([_failed(2, "x" * 10_000)])[0], "flipped")
+    store.append(_trials(3))
+    store.compact(sample.NAME, NVIDIA_H200)
+    assert read == others
+    monkeypatch.undo()
+    found = Store(tmp_path).trials(sample.NAME)  # the damage is mended by what was written there
+    assert [trial.number for trial in found] == [1, 2, 3]
+    assert len(found[1].outcome.message) < 10_000
+    store.append(_trials(4))
+    store.compact(sample.NAME, NVIDIA_H200)
+    assert Store(tmp_path).trials(sample.NAME)[:3] == found
 
 
 def test_every_flip_and_truncation_is_seen(tmp_path: Path) -> None:
