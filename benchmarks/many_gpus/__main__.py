@@ -7,11 +7,12 @@ measurement cannot tell that they are slower than those of one GPU (``benchmarks
 busy for at least 60 % of the time. Exits with 1 beyond.
 
 Every run and every verdict is kept in ``--results`` at once, and the same command goes on with what is missing there:
-where verdicts alone are, one GPU is enough.
+where verdicts alone are, one GPU is enough. With ``--only`` it does some of the runs, for a host that is lent for
+minutes, and judges nothing before all are there.
 By its budgets one GPU takes eleven minutes at most.
 
 With ``--again`` the last GPU alone tunes the grid, too: so many winners tie where nothing differs but the GPU and the
-noise of measurements. Nothing is wanted of that run.
+noise of measurements. Nothing is wanted of that run, which may have other work beside it.
 """
 
 import argparse
@@ -184,6 +185,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--gpus", type=int, default=2, metavar="N", help="the most that are compared (2)")
     parser.add_argument("--no-ray", action="store_true", help="leave out the run by Ray")
     parser.add_argument("--again", action="store_true", help="also tune the grid on the last GPU alone")
+    parser.add_argument("--only", action="append", metavar="RUN", help='such as 2, or "1 again"; may be repeated')
     parser.add_argument("--trials", type=int, default=40, metavar="N", help="of each study (40)")
     parser.add_argument("--budget", type=float, default=40.0, metavar="SECONDS", help="of each study (40)")
     return parser.parse_args(arguments)
@@ -197,7 +199,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     wanted, visible = wanted_runs(given.gpus, with_ray=not given.no_ray, again=given.again), platforms.gpu_count()
     if given.gpus < 2 or (visible < given.gpus and not wanted.keys() <= found.runs.keys()):
         sys.exit(f"benchmarks.many_gpus: --gpus={given.gpus} is not allowed; expected 2 to {visible}, all visible ones")
-    measure(found, wanted, **options)
+    if unknown := set(given.only or ()) - wanted.keys():
+        sys.exit(f"benchmarks.many_gpus: --only={min(unknown)!r} is not allowed; expected one of {', '.join(wanted)}")
+    measure(found, {name: run for name, run in wanted.items() if name in (given.only or wanted)}, **options)
+    if missing := [name for name in wanted if name not in found.runs]:
+        print(f"missing   {', '.join(missing)}: the same command without --only goes on there")
+        return
     judge(found)
     print_runs(found)
     missed = misses(found)

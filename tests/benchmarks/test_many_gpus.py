@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, cast
@@ -18,6 +18,7 @@ from autotune.grid.task_runner import run_task
 from autotune.registry import get_operation
 from autotune.trial import Candidate, Outcome, Status
 from autotune.tuning.workloads import find_implementations
+from benchmarks.many_gpus import __main__ as many_gpus
 from benchmarks.many_gpus.__main__ import Found, counts, measure, misses, print_runs, wanted_runs
 from benchmarks.many_gpus.on_ray import read_studies
 from benchmarks.many_gpus.ties import is_inside, ties_in_race
@@ -167,6 +168,33 @@ def test_missing_runs_are_done_in_processes_of_their_own_on_one_host(tmp_path: P
     measure(found, {"1": run_two}, trials=7)  # nothing is missing
     with pytest.raises(SystemExit, match="another, 8 cores"):
         measure(found, {"4": run_two}, trials=7)
+
+
+def test_some_runs_are_done_alone_and_judged_once_all_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done: list[list[str]] = []
+
+    def do(found: Found, wanted: Mapping[str, object], **options: object) -> None:
+        done.append([name for name in wanted if name not in found.runs])
+        found.runs |= dict.fromkeys(done[-1], ONE)
+        found.keep()
+
+    def judge(found: Found) -> None:
+        done.append(["judged"])
+        found.inside = {name: [True] * 16 for name in found.runs}
+
+    for name, replacement in (("require_gpu", lambda name: None), ("measure", do), ("judge", judge)):
+        monkeypatch.setattr(many_gpus, name, replacement)
+    monkeypatch.setattr(many_gpus.platforms, "gpu_count", lambda: 2)
+    command = ["--gpus=2", "--no-ray", "--again", f"--results={tmp_path}"]
+    many_gpus.main([*command, "--only=1 again"])
+    assert capsys.readouterr().out == "missing   1, 2: the same command without --only goes on there\n"
+    with pytest.raises(SystemExit, match=r"--only='3' is not allowed; expected one of 1, 2, 1 again"):
+        many_gpus.main([*command, "--only=3"])
+    with pytest.raises(SystemExit):  # two GPUs take as long as one
+        many_gpus.main(command)
+    assert done == [["1 again"], ["1", "2"], ["judged"]]
 
 
 def test_winners_of_a_place_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
