@@ -44,7 +44,7 @@ DENSE, VARLEN, DECODE, PREFILL = "flash_attention", "flash_attention_varlen", "p
 USUAL: Final = (128, 128)  # head dims of the classes that have two turns
 COUNTS: Final = {DENSE: 120, VARLEN: 54, DECODE: 80, PREFILL: 60}  # without the small classes
 FEATURES: Final = ("window", "softcap", "sinks", "alibi")
-FEATURED: Final = 4  # problems of a small class
+FEATURED: Final = 8  # problems of a small class
 
 LLAMA: Final = get_model("llama-3.1-8b")
 QWEN_3B: Final = ModelShape("qwen2.5-3b", 16, 2, 128, source="Qwen/Qwen2.5-3B")

@@ -10,6 +10,7 @@ import torch
 from autotune.kernels.paged_cache.layout import allocate_caches, is_prefix
 from autotune.kernels.paged_cache.quantization import LARGEST, quantize
 from autotune.search_spaces.bounds import MIN_BLOCK
+from autotune.search_spaces.paged_decode.operation import lengths_of
 from autotune.shape import PagedShape
 
 SOFTCAP: Final = 20.0  # a typical cap, for inputs of shapes that have one (Gemma-2 uses 50, Grok-1 30)
@@ -204,24 +205,9 @@ def permute_pages(inputs: Inputs, *, seed: int) -> Inputs:
 
 
 def draw_lengths(shape: PagedShape, generator: torch.Generator) -> torch.Tensor:
-    """Draw lengths ``[batch]`` of which one is ``max_context`` and whose mean is about ``mean_context``.
-
-    The others are uniform from 1 to twice their mean, or where ``max_context`` is less than that
-    ``max_context * u ** p``, whose mean is ``max_context / (p + 1)``; one u from each of as many equal parts of (0, 1).
-    """
+    """Return the lengths ``[batch]`` that a shape stands for in a random order, or those of a problem to check."""
     device = generator.device
     if isinstance(shape, CheckShape):
         return torch.tensor(shape.lengths, device=device)
-    others = shape.batch - 1
-    lengths = torch.full((shape.batch,), shape.max_context, device=device)
-    if others and shape.mean_context < shape.max_context:
-        mean = max(1.0, (shape.mean_context * shape.batch - shape.max_context) / others)
-        parts = torch.randperm(others, generator=generator, device=device)
-        uniform = (parts + torch.rand(others, generator=generator, device=device)) / others
-        if 2.0 * mean <= shape.max_context:
-            drawn = 2.0 * mean * uniform.double()
-        else:
-            drawn = shape.max_context * uniform.double() ** (shape.max_context / mean - 1.0)
-        place = torch.randperm(shape.batch, generator=generator, device=device)
-        lengths[place[1:]] = drawn.ceil().long().clamp(1, shape.max_context)
-    return lengths
+    order = torch.randperm(shape.batch, generator=generator, device=device)
+    return torch.tensor(lengths_of(shape), device=device)[order]

@@ -1,5 +1,6 @@
 """Random problems for paged prefill: those of paged decode, with queries packed one sequence after another."""
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
@@ -7,7 +8,7 @@ from typing import Any, Final
 import torch
 
 from autotune.kernels.paged_decode import inputs as decode
-from autotune.search_spaces.paged_prefill.operation import query_counts
+from autotune.search_spaces.paged_prefill.operation import lengths_of
 from autotune.shape import PagedShape
 
 CHECK_CONTEXT: Final = 600  # beyond two tiles of the longest block, and a multiple of none
@@ -76,14 +77,13 @@ def check_shapes(shape: PagedShape) -> Sequence[CheckShape]:
 def make_inputs(shape: PagedShape, *, seed: int, device: str, data: str = "normal") -> Inputs:
     """Draw random tensors; whatever must not be read is NaN, or a page that does not exist.
 
-    See paged decode for ``data``. Sequences have ``query_counts(shape)`` new queries, unless a ``CheckShape`` says
-    otherwise, and where ``max_context`` allows it no fewer keys.
+    See paged decode for ``data``. Sequences have the queries and keys of ``lengths_of(shape)``, those without a chunk
+    in a random order, unless a ``CheckShape`` says otherwise.
     """
     if not isinstance(shape, CheckShape):
-        generator = torch.Generator(device=device).manual_seed(seed)
-        queries = query_counts(shape)
-        fewest = torch.tensor(queries, device=device).clamp(max=shape.max_context)
-        lengths = decode.draw_lengths(shape, generator).maximum(fewest).tolist()
+        *others, last = lengths_of(shape)
+        random.Random(seed).shuffle(others)
+        queries, lengths = zip(*others, last, strict=True)
         shape = check_shape(shape, lengths, queries)
     counts = shape.query_lengths
     padded = decode.make_inputs(replace(shape, seq_q=max(1, *counts)), seed=seed, device=device, data=data)

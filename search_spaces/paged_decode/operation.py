@@ -1,11 +1,13 @@
 """Paged decode as an operation: its shapes, and its cost by formula."""
 
+from collections import Counter
 from dataclasses import replace
 from typing import Final
 
 from autotune.dtypes import KV_ITEM_BYTES
 from autotune.operation import Cost, Operation
 from autotune.search_spaces.flash_attention.operation import paged_cost
+from autotune.search_spaces.lengths import spread_lengths
 from autotune.shape import PagedShape
 
 MAX_QUERIES: Final = 8  # of a sequence in one step: speculative decoding asks for a few
@@ -46,12 +48,19 @@ def why_latent(shape: PagedShape) -> str | None:
     return f"head_dim={shape.head_dim} is of latents, which are keys and values at once: paged_decode/triton_latent"
 
 
+def lengths_of(shape: PagedShape) -> tuple[int, ...]:
+    """Return the keys of each sequence, ascending; those of random inputs are these in a random order."""
+    return spread_lengths(shape.batch, shape.max_context, shape.mean_context)
+
+
 def cost(shape: PagedShape) -> Cost:
     """Return the FLOPs of both products over the visible keys, and the bytes of those, their values, q and the output.
 
-    Every sequence counts with ``mean_context``. 2 FLOPs a multiply-add, softmax not counted, as in ``flash_attention``.
+    It is that of the lengths of ``lengths_of``: a window sees less of uneven ones than of as many of their mean. 2
+    FLOPs a multiply-add, softmax not counted, as in ``flash_attention``.
     """
-    return paged_cost(shape, [(shape.batch, shape.seq_q, shape.mean_context)])
+    counts = Counter(lengths_of(shape)).items()
+    return paged_cost(shape, [(count, shape.seq_q, length) for length, count in counts])
 
 
 def usual_batch(shape: PagedShape) -> PagedShape:

@@ -6,6 +6,7 @@ from typing import Final
 
 from autotune.operation import Cost, Operation
 from autotune.search_spaces.flash_attention.operation import paged_cost
+from autotune.search_spaces.lengths import spread_lengths
 from autotune.search_spaces.paged_decode.operation import USUAL_CONTEXT, unsupported_cache
 from autotune.shape import PagedShape
 
@@ -33,16 +34,27 @@ def query_counts(shape: PagedShape) -> tuple[int, ...]:
     return (*(1,) * others, min(shape.batch * shape.seq_q - others, shape.max_context))
 
 
+def lengths_of(shape: PagedShape) -> tuple[tuple[int, int], ...]:
+    """Return the queries and the keys of each sequence, where ``max_context`` allows it no fewer keys than queries.
+
+    In a ragged batch the sequence with the chunk has about ``mean_context`` keys.
+    """
+    keys = list(spread_lengths(shape.batch, shape.max_context, shape.mean_context))
+    usual = min(range(shape.batch), key=lambda place: abs(keys[place] - shape.mean_context))
+    keys[usual], keys[-1] = keys[-1], keys[usual]
+    pairs = zip(query_counts(shape), keys, strict=True)
+    return tuple((count, min(max(count, length), shape.max_context)) for count, length in pairs)
+
+
 def cost(shape: PagedShape) -> Cost:
     """Return the FLOPs of both products over the visible scores; bytes of q, the output, and the keys and values
     that are seen, once each.
 
-    Every sequence counts with ``mean_context`` keys, or with as many as it has queries if those are more, aligned at
-    their ends. 2 FLOPs a multiply-add, softmax not counted, as in ``flash_attention``.
+    It is that of the lengths of ``lengths_of``, aligned at their ends. 2 FLOPs a multiply-add, softmax not counted, as
+    in ``flash_attention``.
     """
-    is_ragged, mean = shape.mean_context < shape.max_context, shape.mean_context
-    counts = Counter(query_counts(shape)).items()
-    return paged_cost(shape, [(batch, count, max(count, mean) if is_ragged else mean) for count, batch in counts])
+    counts = Counter(lengths_of(shape)).items()
+    return paged_cost(shape, [(batch, queries, keys) for (queries, keys), batch in counts])
 
 
 def usual_batch(shape: PagedShape) -> PagedShape:

@@ -8,8 +8,9 @@ import pytest
 
 from autotune.device import ARCHITECTURES, NVIDIA_H200
 from autotune.dtypes import QUERY_DTYPES
-from autotune.search_spaces.flash_attention_varlen.operation import cost, lengths_of, spread_lengths
+from autotune.search_spaces.flash_attention_varlen.operation import cost, lengths_of
 from autotune.search_spaces.flash_attention_varlen.triton import IMPLEMENTATION
+from autotune.search_spaces.lengths import spread_lengths
 from autotune.space import Config
 from autotune.varlen_shape import VarlenShape
 

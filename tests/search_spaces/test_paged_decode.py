@@ -6,10 +6,12 @@ from dataclasses import replace
 from typing import Any, Final
 
 import pytest
+import torch
 
 from autotune.device import ARCHITECTURES, NVIDIA_H200
 from autotune.dtypes import QUERY_DTYPES
 from autotune.errors import InvalidShapeError
+from autotune.kernels.paged_decode.inputs import draw_lengths
 from autotune.models import MODELS
 from autotune.search_spaces.paged_decode.decode_default import preferred
 from autotune.search_spaces.paged_decode.operation import cost
@@ -261,15 +263,25 @@ def test_parameters_of_a_schedule_exist_under_their_schedule_alone() -> None:
 @pytest.mark.parametrize("context", [1, 2, 5, 50])
 @pytest.mark.parametrize("width", [128, 512])
 def test_cost_is_what_counting_says(context: int, seq_q: int, window: int | None, width: int) -> None:
+    """Over the lengths of random inputs."""
     shape = shape_of(max_context=64, mean_context=context, seq_q=seq_q, window=window, head_dim=width, head_dim_v=64)
-    reach = window or context
+    lengths = draw_lengths(shape, torch.Generator().manual_seed(0)).tolist()
     seen = [
-        (query, key)
-        for query in range(context - seq_q, context)
-        for key in range(context)
-        if key <= query and query - key < reach
+        (sequence, query, key)
+        for sequence, length in enumerate(lengths)
+        for query in range(length - seq_q, length)
+        for key in range(length)
+        if key <= query and query - key < (window or length)
     ]
-    keys = {key for _, key in seen}
-    assert cost(shape).flops == 64 * 32 * len(seen) * (2 * width + 2 * 64)
+    keys = {(sequence, key) for sequence, _, key in seen}
+    assert cost(shape).flops == 32 * len(seen) * (2 * width + 2 * 64)
     queries = 64 * 32 * seq_q * (width + 64) * 2
-    assert cost(shape).bytes == queries + 64 * 8 * len(keys) * (width + 64) * 2
+    assert cost(shape).bytes == queries + 8 * len(keys) * (width + 64) * 2
+
+
+def test_a_window_sees_less_of_uneven_lengths_than_of_their_mean() -> None:
+    """A time that is right was refused as faster than the memory, by the bytes of sequences of their mean."""
+    even, uneven = (
+        shape_of(batch=128, max_context=longest, mean_context=4096, window=4096) for longest in (4096, 16384)
+    )
+    assert 0.5 * cost(even).bytes < cost(uneven).bytes < 0.8 * cost(even).bytes

@@ -10,6 +10,7 @@ import pytest
 from autotune.device import ARCHITECTURES, NVIDIA_H200
 from autotune.dtypes import QUERY_DTYPES
 from autotune.errors import InvalidShapeError
+from autotune.kernels.paged_prefill.definition import DEFINITION
 from autotune.search_spaces.paged_prefill.operation import cost
 from autotune.search_spaces.paged_prefill.triton import IMPLEMENTATION
 from autotune.shape import PagedShape
@@ -148,10 +149,15 @@ def test_without_a_mask_every_query_costs_all_keys() -> None:
 
 
 def test_cost_of_a_ragged_batch_is_that_of_a_chunk_and_of_decode_rows() -> None:
-    mixed = cost(shape_of(batch=4, max_context=64, mean_context=20, seq_q=10))
-    decode, chunk = (
-        cost(shape_of(batch=batch, max_context=context, seq_q=seq_q))
-        for batch, context, seq_q in ((3, 20, 1), (1, 37, 37))
-    )
-    assert mixed.flops == decode.flops + chunk.flops
-    assert mixed.bytes == decode.bytes + chunk.bytes
+    """Over the sequences of random inputs, whose chunk has about the mean of keys where it does not need more."""
+    for seq_q, chunk_keys in ((10, 37), (2, 9)):
+        mixed = shape_of(batch=4, max_context=64, mean_context=20, seq_q=seq_q)
+        inputs = DEFINITION.make_inputs(mixed, seed=0, device="cpu")
+        counts, lengths = inputs.cu_seqlens_q.diff().tolist(), inputs.seq_lens.tolist()
+        assert lengths[-1] == chunk_keys
+        parts = [
+            cost(shape_of(batch=1, max_context=keys, seq_q=queries))
+            for queries, keys in zip(counts, lengths, strict=True)
+        ]
+        assert cost(mixed).flops == sum(part.flops for part in parts)
+        assert cost(mixed).bytes == sum(part.bytes for part in parts)

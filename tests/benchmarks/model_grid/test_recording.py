@@ -224,7 +224,7 @@ def test_listing_needs_no_gpu_and_an_unknown_implementation_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert command(monkeypatch, tmp_path, "--list", "--operation", "paged_prefill", "--head-dim", "96") == 0
-    assert capsys.readouterr().out.endswith(" of 100 problems\n")
+    assert capsys.readouterr().out.endswith(" of 110 problems\n")
     assert command(monkeypatch, tmp_path, "--implementation", "flex") == 2
     assert (
         "--implementation flex is unknown; expected gluon_hopper, gluon_hopper_fp8, gluon_hopper_latent, triton, "
@@ -295,7 +295,7 @@ def test_the_command_fails_where_nothing_is_supported(
 ) -> None:
     words = ("--implementation", "gluon_hopper", "--operation", "paged_decode", "--missing")
     assert command(monkeypatch, tmp_path, *words) == 1
-    assert capsys.readouterr().out == "124 of 124 problems are left out: gluon_hopper cannot compute them here\n"
+    assert capsys.readouterr().out == "154 of 154 problems are left out: gluon_hopper cannot compute them here\n"
     assert gpu.closed
     assert not gpu.asked
 
