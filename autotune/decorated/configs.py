@@ -27,6 +27,10 @@ class ListedSpace(Space[Any]):
         """Yield every listed config, in the order of the list."""
         return iter(self.listed)
 
+    def configs(self, shape: Shape, device: Device) -> Iterator[Config]:
+        """Yield every valid config, in the order of the list."""
+        return (config for config in self.listed if self.reject(config, shape, device) is None)
+
 
 class Configs:
     """The configs of a decorated kernel: Triton's, by ours."""

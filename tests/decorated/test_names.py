@@ -216,9 +216,9 @@ def test_names_are_listed_while_kernels_come_and_go(make_module: Callable[[str],
     reader.start()
     for number in range(200):
         made.tuned(64, name=f"short_{number}")
-    gc.collect()
     ended.set()
     reader.join()
+    gc.collect()  # no earlier: the reader may hold one
     assert not failures
     assert not [name for name in registry.operation_names() if name.startswith("short_")]
 
