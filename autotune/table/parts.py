@@ -214,17 +214,16 @@ class Shelf:
     def compact(self, known: Mapping[Path, Table] | None = None) -> None:
         """Merge the small parts into one, and take a snapshot of the winners; stale temporary files go.
 
-        Those that are ``known`` are not read again. Parts with outsiders stay as they are. The merged part is on disk
-        before the first small one goes, so being killed at any point loses nothing.
+        Of those that are ``known`` only the digest is checked. Parts with outsiders stay as they are. The merged part
+        is on disk before the first small one goes, so being killed at any point loses nothing.
 
         Raises:
             TableError: a part is damaged, or a file cannot be written or removed; nothing is lost.
         """
         require_own_links(self.folder, self.root)
         sweep_temporaries(self.folder)
-        known = known or {}
         tables = {
-            path: table for path in self.small_parts() if (table := known.get(path) or self.read_part(path)) is not None
+            path: table for path in self.small_parts() if (table := self._known_or_read(path, known or {})) is not None
         }
         sound = {path: table for path, table in tables.items() if not table.outsiders}
         going: set[Path] = set()
@@ -236,6 +235,12 @@ class Shelf:
         self.write_snapshot(going, sound)
         for path in going:
             self.remove(path)
+
+    def _known_or_read(self, path: Path, known: Mapping[Path, Table]) -> Table | None:
+        """Return the table of a part, without building the rows of one that is known, or None if it is gone."""
+        if (table := known.get(path)) is None:
+            return self.read_part(path)
+        return None if self.read_bytes(path) is None else table
 
     def _read_snapshot(self) -> tuple[frozenset[Path], list[Trial]]:
         """Return the parts that the snapshot covers, all of them there, and their winners; nothing if it is no use."""

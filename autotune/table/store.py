@@ -25,7 +25,7 @@ from autotune.table.files import is_open_to_all, read_bytes
 from autotune.table.order import in_order
 from autotune.table.outsiders import Outsider, Table
 from autotune.table.parquet import Encoded, encode_rows
-from autotune.table.parts import OnDamaged, Shelf, list_or_report, raise_damaged, write_below
+from autotune.table.parts import WHOLE_BYTES, OnDamaged, Shelf, list_or_report, raise_damaged, write_below
 from autotune.table.schema import TableSchema, schema_named
 from autotune.table.winners import winners
 from autotune.trial import Trial
@@ -95,8 +95,10 @@ class Store:
     def __init__(self, root: Path, *, on_damaged: OnDamaged = raise_damaged) -> None:
         self.root = root
         self._on_damaged = on_damaged
-        # The parts that it has written since it compacted their folder, with the schema of then.
-        self._own: dict[Path, tuple[TableSchema, Table]] = {}
+        self._own: dict[Path, tuple[TableSchema, Table]] = {}  # parts that it wrote since it compacted their folder
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_own": {}}  # schemas have functions that cannot be pickled
 
     def append(self, trials: Iterable[Trial]) -> list[Path]:
         """Keep a batch of trials of one operation and device, such as a race; on disk once this returns.
@@ -127,7 +129,8 @@ class Store:
             part = encode_rows([trial for trial in batch if trial.implementation == name], str(shelf.folder))
             parts[shelf.part_of(part.data)] = part
         write_below(self.root, {path: part.data for path, part in parts.items()})
-        self._own |= {path: (part.schema, part.table) for path, part in parts.items()}
+        small = {path: part for path, part in parts.items() if len(part.data) < WHOLE_BYTES}
+        self._own |= {path: (part.schema, part.table) for path, part in small.items()}
         return list(parts)
 
     def append_encoded(self, slug: str, owner: tuple[str, str], data: bytes) -> Path:
@@ -195,7 +198,7 @@ class Store:
     def compact(self, operation: str, device: Device) -> None:
         """Merge the small parts of each implementation on a device into one, and take a snapshot of the winners.
 
-        What this store has written itself, a file for each trial of a search, is not read again.
+        The rows of what this store has written itself, a file for each trial of a search, are not built again.
 
         Raises:
             TableError: a part is damaged, or a file cannot be written or removed; nothing is lost.

@@ -199,7 +199,7 @@ def test_a_damaged_part_is_never_covered(store: Store) -> None:
     )
     _cut(late)
     with pytest.raises(TableError, match="damaged"):
-        Store(store.root).compact(sample.NAME, NVIDIA_H200)
+        store.compact(sample.NAME, NVIDIA_H200)
     found: list[TableError] = []
     assert len(store.winners(sample.NAME, on_damaged=found.append)) == 2
     assert len(found) == 1

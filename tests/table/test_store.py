@@ -4,6 +4,7 @@ import errno
 import itertools
 import multiprocessing
 import os
+import pickle
 import random
 import subprocess
 import time
@@ -129,13 +130,13 @@ def test_a_damaged_part_stops_a_search_and_costs_serving_its_rows_only(tmp_path:
     with pytest.raises(TableError, match=str(tmp_path / FOLDER)):
         store.trials(sample.NAME)
     with pytest.raises(TableError, match=str(tmp_path / FOLDER)):
-        Store(tmp_path).compact(sample.NAME, NVIDIA_H200)
+        store.compact(sample.NAME, NVIDIA_H200)
     found: list[TableError] = []
     assert store.trials(sample.NAME, on_damaged=found.append) == _trials(1)
     assert len(found) == 1
 
 
-def test_what_a_store_has_written_is_compacted_without_reading_it_again(
+def test_rows_that_a_store_has_written_are_compacted_without_building_them_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, read = Store(tmp_path), list[Path]()
@@ -147,17 +148,40 @@ def test_what_a_store_has_written_is_compacted_without_reading_it_again(
 
     monkeypatch.setattr(Shelf, "read_part", note)
     others = Store(tmp_path).append(_trials(1))
-    _damage(store.append([_failed(2, "x" * 10_000)])[0], "flipped")
+    store.append([_failed(2, "x" * 10_000)])
     store.append(_trials(3))
     store.compact(sample.NAME, NVIDIA_H200)
     assert read == others
     monkeypatch.undo()
-    found = Store(tmp_path).trials(sample.NAME)  # the damage is mended by what was written there
+    found = Store(tmp_path).trials(sample.NAME)
     assert [trial.number for trial in found] == [1, 2, 3]
     assert len(found[1].outcome.message) < 10_000
     store.append(_trials(4))
     store.compact(sample.NAME, NVIDIA_H200)
     assert Store(tmp_path).trials(sample.NAME)[:3] == found
+
+
+def test_a_part_that_vanishes_does_not_come_back_by_compaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path)
+    gone, *_ = [store.append(_trials(number))[0] for number in (1, 2, 3)]
+    small_parts = Shelf.small_parts
+
+    def vanish(shelf: Shelf) -> list[Path]:
+        found = small_parts(shelf)
+        gone.unlink(missing_ok=True)
+        return found
+
+    monkeypatch.setattr(Shelf, "small_parts", vanish)
+    store.compact(sample.NAME, NVIDIA_H200)
+    assert Store(tmp_path).trials(sample.NAME) == _trials(2, 3)
+
+
+def test_a_store_can_be_pickled_after_it_has_written(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.append(_trials(1))
+    copy = pickle.loads(pickle.dumps(store))
+    copy.compact(sample.NAME, NVIDIA_H200)
+    assert copy.trials(sample.NAME) == _trials(1)
 
 
 def test_every_flip_and_truncation_is_seen(tmp_path: Path) -> None:
