@@ -60,22 +60,19 @@ class FiniteSpaceSampler(BaseSampler):
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        observed: dict[int, float] = {}  # infinite where the config failed
-        pending: list[int] = []
+        asked: dict[
+            int, float | None
+        ] = {}  # in that order; infinite where the config failed, None while it is measured
         for other in study.get_trials(deepcopy=False):
             index = self._index.get(tuple(sorted(other.params.items())))
-            if index is None or other.number == trial.number:
-                continue
-            if other.state.is_finished():
-                observed[index] = _value(other)
-            else:
-                pending.append(index)
-        untried = np.setdiff1d(np.arange(len(self._params)), [*observed, *pending])
+            if index is not None and other.number != trial.number:
+                asked[index] = _value(other) if other.state.is_finished() else None
+        untried = np.setdiff1d(np.arange(len(self._params)), [*asked])
         if len(untried) == 0:
             return {}
-        if len(observed) < INITIAL:
-            return dict(self._params[self._fill([*observed, *pending], untried)])
-        return dict(self._params[self._improve(observed, pending, untried)])
+        if sum(value is not None for value in asked.values()) < INITIAL:
+            return dict(self._params[self._fill([*asked], untried)])
+        return dict(self._params[self._improve(asked, untried)])
 
     def _centre_points(self) -> list[int]:
         """Return the configs nearest the middle of every ordered parameter, at random among equally near ones."""
@@ -93,19 +90,23 @@ class FiniteSpaceSampler(BaseSampler):
         distance = np.square(differences).sum(axis=-1).min(axis=1)
         return int(untried[np.argmax(distance * self._random.uniform(0.5, 1.0, len(untried)))])
 
-    def _improve(self, observed: dict[int, float], pending: list[int], untried: NDArray[np.int64]) -> int:
+    def _improve(self, asked: dict[int, float | None], untried: NDArray[np.int64]) -> int:
         if len(untried) > MAX_CANDIDATES:
             untried = self._random.choice(untried, MAX_CANDIDATES, replace=False)
+        observed = {index: value for index, value in asked.items() if value is not None}
+        pending = [index for index, value in asked.items() if value is None]
         seen = self._representative(observed)
         values = np.array([observed[index] for index in seen])
         best = float(values.min())
         values = np.minimum(values - best, WORST) if np.isfinite(best) else np.zeros(len(seen))
         self._surrogate.learn(seen, values)
+        known = dict(zip(seen, values, strict=True))
         if pending:
-            believed = self._surrogate.predict(seen, values, np.array(pending))
-            expected = sum(weight * mean for weight, mean, _ in believed)
-            seen, values = [*seen, *pending], np.concatenate([values, np.clip(expected, 0.0, WORST)])
-        models = self._surrogate.predict(seen, values, untried)
+            expected = self._surrogate.expect(seen, values, np.array(pending))
+            known |= zip(pending, np.clip(expected, 0.0, WORST), strict=True)
+        # In the order in which they were asked, where all are there: then the surrogate is asked about a few more.
+        seen = [*asked] if len(seen) == len(observed) else [*known]
+        models = self._surrogate.predict(seen, np.array([known[index] for index in seen]), untried)
         gain = sum(weight * expected_improvement(0.0, mean, deviation) for weight, mean, deviation in models)
         return int(untried[np.argmax(gain)])
 
