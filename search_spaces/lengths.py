@@ -8,7 +8,7 @@ def spread_lengths(batch: int, longest: int, mean: int) -> tuple[int, ...]:
 
     The others are as even parts of a distribution: uniform from 1 to twice their mean, or where ``longest`` is less
     than that ``longest * u ** p``, whose mean is ``longest / (p + 1)``. A single sequence is as long as the longest.
-    Those of random inputs are these in a random order, so that the cost, which grows with their squares, is theirs.
+    Those of random inputs are these in a random order, so that the cost of a shape is theirs.
     """
     others = batch - 1
     if not others or mean >= longest:

@@ -123,7 +123,7 @@ def make_inputs(shape: PagedShape, *, seed: int, device: str, data: str = "norma
     tile and the last keys carry the weight.
     """
     generator = torch.Generator(device=device).manual_seed(seed)
-    lengths = draw_lengths(shape, generator)
+    lengths = shuffled_lengths(shape, generator)
     counts = -(-lengths // shape.page_size)
     used = int(counts.sum())
     inputs = empty_inputs(shape, pages=used + SPARE_PAGES, device=device)
@@ -204,7 +204,7 @@ def permute_pages(inputs: Inputs, *, seed: int) -> Inputs:
     return replace(inputs, **moved, page_table=table)
 
 
-def draw_lengths(shape: PagedShape, generator: torch.Generator) -> torch.Tensor:
+def shuffled_lengths(shape: PagedShape, generator: torch.Generator) -> torch.Tensor:
     """Return the lengths ``[batch]`` that a shape stands for in a random order, or those of a problem to check."""
     device = generator.device
     if isinstance(shape, CheckShape):

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from functools import lru_cache
 from typing import Final
 
 from autotune.dtypes import KV_ITEM_BYTES
@@ -13,6 +14,7 @@ from autotune.shape import PagedShape
 MAX_QUERIES: Final = 8  # of a sequence in one step: speculative decoding asks for a few
 # Of batch-invariant picks. Few long sequences are split, which short and many ones do not need.
 USUAL_BATCH, USUAL_CONTEXT = 8, 8192
+COSTS: Final = 1024  # shapes whose cost is kept: that of a batch of 1024 lengths takes milliseconds
 
 
 def unsupported(shape: PagedShape) -> str | None:
@@ -49,10 +51,14 @@ def why_latent(shape: PagedShape) -> str | None:
 
 
 def lengths_of(shape: PagedShape) -> tuple[int, ...]:
-    """Return the keys of each sequence, ascending; those of random inputs are these in a random order."""
+    """Return the keys of each sequence, ascending; those of random inputs are these in a random order.
+
+    Only the problems that numbers are checked on have other ones.
+    """
     return spread_lengths(shape.batch, shape.max_context, shape.mean_context)
 
 
+@lru_cache(maxsize=COSTS)
 def cost(shape: PagedShape) -> Cost:
     """Return the FLOPs of both products over the visible keys, and the bytes of those, their values, q and the output.
 

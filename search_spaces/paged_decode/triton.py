@@ -51,7 +51,7 @@ VLLM_BLOCKS, VLLM_SEGMENTS = 128, 16  # see ``heuristics``
 def reject(config: Config, shape: PagedShape, device: Device) -> str | None:
     """Return why a config cannot pay for this shape on this device, by bounds that need no compiler, or None.
 
-    In the order of the parameters, as far as that goes: ``Space.configs`` passes over the more.
+    In the order of the parameters, as far as that goes: ``Space.configs`` then passes over more.
     """
     reason = why_unsupported(shape, device) or _bad_tile(config, shape) or _needless_partials(config, shape)
     if reason is not None:
@@ -64,9 +64,10 @@ def reject(config: Config, shape: PagedShape, device: Device) -> str | None:
     width_k, width_v = bounds.padded_widths(shape.head_dim, shape.head_dim_v)
     threads = warps * device.warp_size
     tile_bytes = block_k * (width_k + width_v) * KV_ITEM_BYTES[shape.kv_dtype]
-    reason = bounds.too_many_live(rows, width_v + block_k, threads)
-    if reason := reason or bounds.too_many_loads(tile_bytes, threads, MAX_LOADS):
-        return reason
+    too_much = bounds.too_many_live(rows, width_v + block_k, threads)
+    too_much = too_much or bounds.too_many_loads(tile_bytes, threads, MAX_LOADS)
+    if too_much is not None:
+        return too_much
     stages = config.integer("num_stages")
     if stages == 1 and device.has("async_copies"):
         return "num_stages=1 has no load in flight while a tile is computed"

@@ -2,12 +2,13 @@
 
 from collections import Counter
 from dataclasses import replace
+from functools import lru_cache
 from typing import Final
 
 from autotune.operation import Cost, Operation
 from autotune.search_spaces.flash_attention.operation import paged_cost
 from autotune.search_spaces.lengths import spread_lengths
-from autotune.search_spaces.paged_decode.operation import USUAL_CONTEXT, unsupported_cache
+from autotune.search_spaces.paged_decode.operation import COSTS, USUAL_CONTEXT, unsupported_cache
 from autotune.shape import PagedShape
 
 USUAL_CHUNK: Final = 2048  # of batch-invariant picks
@@ -37,15 +38,17 @@ def query_counts(shape: PagedShape) -> tuple[int, ...]:
 def lengths_of(shape: PagedShape) -> tuple[tuple[int, int], ...]:
     """Return the queries and the keys of each sequence, where ``max_context`` allows it no fewer keys than queries.
 
-    In a ragged batch the sequence with the chunk has about ``mean_context`` keys.
+    In a ragged batch the sequence with the chunk, the last, has ``mean_context`` keys, and about that mean the others.
     """
-    keys = list(spread_lengths(shape.batch, shape.max_context, shape.mean_context))
-    usual = min(range(shape.batch), key=lambda place: abs(keys[place] - shape.mean_context))
-    keys[usual], keys[-1] = keys[-1], keys[usual]
-    pairs = zip(query_counts(shape), keys, strict=True)
-    return tuple((count, min(max(count, length), shape.max_context)) for count, length in pairs)
+    counts, longest = query_counts(shape), shape.max_context
+    if counts[0] == counts[-1] == shape.seq_q:
+        keys = spread_lengths(shape.batch, longest, shape.mean_context)
+    else:
+        keys = (*spread_lengths(shape.batch - 1, longest, shape.mean_context), shape.mean_context)
+    return tuple((count, min(max(count, length), longest)) for count, length in zip(counts, keys, strict=True))
 
 
+@lru_cache(maxsize=COSTS)
 def cost(shape: PagedShape) -> Cost:
     """Return the FLOPs of both products over the visible scores; bytes of q, the output, and the keys and values
     that are seen, once each.

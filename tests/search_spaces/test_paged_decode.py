@@ -11,10 +11,10 @@ import torch
 from autotune.device import ARCHITECTURES, NVIDIA_H200
 from autotune.dtypes import QUERY_DTYPES
 from autotune.errors import InvalidShapeError
-from autotune.kernels.paged_decode.inputs import draw_lengths
+from autotune.kernels.paged_decode.inputs import shuffled_lengths
 from autotune.models import MODELS
 from autotune.search_spaces.paged_decode.decode_default import preferred
-from autotune.search_spaces.paged_decode.operation import cost
+from autotune.search_spaces.paged_decode.operation import cost, lengths_of
 from autotune.search_spaces.paged_decode.triton import IMPLEMENTATION
 from autotune.shape import PagedShape
 from autotune.space import Config
@@ -265,7 +265,7 @@ def test_parameters_of_a_schedule_exist_under_their_schedule_alone() -> None:
 def test_cost_is_what_counting_says(context: int, seq_q: int, window: int | None, width: int) -> None:
     """Over the lengths of random inputs."""
     shape = shape_of(max_context=64, mean_context=context, seq_q=seq_q, window=window, head_dim=width, head_dim_v=64)
-    lengths = draw_lengths(shape, torch.Generator().manual_seed(0)).tolist()
+    lengths = shuffled_lengths(shape, torch.Generator().manual_seed(0)).tolist()
     seen = [
         (sequence, query, key)
         for sequence, length in enumerate(lengths)
@@ -277,6 +277,13 @@ def test_cost_is_what_counting_says(context: int, seq_q: int, window: int | None
     assert cost(shape).flops == 32 * len(seen) * (2 * width + 2 * 64)
     queries = 64 * 32 * seq_q * (width + 64) * 2
     assert cost(shape).bytes == queries + 8 * len(keys) * (width + 64) * 2
+
+
+def test_inputs_have_the_lengths_of_the_cost_in_another_order_for_each_seed() -> None:
+    shape = shape_of(max_context=64, mean_context=20)
+    first, second = (shuffled_lengths(shape, torch.Generator().manual_seed(seed)).tolist() for seed in (0, 1))
+    assert first != second
+    assert sorted(first) == sorted(second) == list(lengths_of(shape))
 
 
 def test_a_window_sees_less_of_uneven_lengths_than_of_their_mean() -> None:

@@ -11,7 +11,7 @@ from autotune.device import ARCHITECTURES, NVIDIA_H200
 from autotune.dtypes import QUERY_DTYPES
 from autotune.errors import InvalidShapeError
 from autotune.kernels.paged_prefill.definition import DEFINITION
-from autotune.search_spaces.paged_prefill.operation import cost
+from autotune.search_spaces.paged_prefill.operation import cost, lengths_of
 from autotune.search_spaces.paged_prefill.triton import IMPLEMENTATION
 from autotune.shape import PagedShape
 from autotune.space import Config
@@ -148,15 +148,23 @@ def test_without_a_mask_every_query_costs_all_keys() -> None:
     assert found.bytes == (4 * 32 * 7 + 4 * 8 * 50) * (128 + 128) * 2
 
 
+def test_inputs_have_the_lengths_of_the_cost_in_another_order_for_each_seed_and_the_chunk_last() -> None:
+    shape = shape_of(batch=16, max_context=64, mean_context=20, seq_q=5)
+    first, second = (DEFINITION.make_inputs(shape, seed=seed, device="cpu").seq_lens.tolist() for seed in (0, 1))
+    assert first != second
+    assert sorted(first) == sorted(second) == sorted(keys for _, keys in lengths_of(shape))
+    assert first[-1] == second[-1] == 64 == lengths_of(shape)[-1][1]  # 65 queries are more than the mean, and the most
+
+
 def test_cost_of_a_ragged_batch_is_that_of_a_chunk_and_of_decode_rows() -> None:
-    """Over the sequences of random inputs, whose chunk has about the mean of keys where it does not need more."""
-    for seq_q, chunk_keys in ((10, 37), (2, 9)):
-        mixed = shape_of(batch=4, max_context=64, mean_context=20, seq_q=seq_q)
+    """Over the sequences of random inputs, whose chunk has the mean of keys where it does not need more."""
+    for seq_q, window, chunk_keys in ((10, None, 37), (2, None, 20), (2, 16, 20)):
+        mixed = shape_of(batch=4, max_context=64, mean_context=20, seq_q=seq_q, window=window)
         inputs = DEFINITION.make_inputs(mixed, seed=0, device="cpu")
         counts, lengths = inputs.cu_seqlens_q.diff().tolist(), inputs.seq_lens.tolist()
         assert lengths[-1] == chunk_keys
         parts = [
-            cost(shape_of(batch=1, max_context=keys, seq_q=queries))
+            cost(shape_of(batch=1, max_context=keys, seq_q=queries, window=window))
             for queries, keys in zip(counts, lengths, strict=True)
         ]
         assert cost(mixed).flops == sum(part.flops for part in parts)
