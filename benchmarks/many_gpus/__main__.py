@@ -197,13 +197,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = {"trials": given.trials, "budget": given.budget}
     found = Found(given.results / "many_gpus.json", options)
     wanted, visible = wanted_runs(given.gpus, with_ray=not given.no_ray, again=given.again), platforms.gpu_count()
-    if given.gpus < 2 or (visible < given.gpus and not wanted.keys() <= found.runs.keys()):
-        sys.exit(f"benchmarks.many_gpus: --gpus={given.gpus} is not allowed; expected 2 to {visible}, all visible ones")
     if unknown := set(given.only or ()) - wanted.keys():
         sys.exit(f"benchmarks.many_gpus: --only={min(unknown)!r} is not allowed; expected one of {', '.join(wanted)}")
-    measure(found, {name: run for name, run in wanted.items() if name in (given.only or wanted)}, **options)
-    if missing := [name for name in wanted if name not in found.runs]:
-        print(f"missing   {', '.join(missing)}: the same command without --only goes on there")
+    chosen = {name: run for name, run in wanted.items() if name in (given.only or wanted)}
+    missing = chosen.keys() - found.runs.keys()
+    needed = max((int(name) if name.isdecimal() else given.gpus for name in missing), default=0)
+    if given.gpus < 2 or visible < needed:
+        sys.exit(f"benchmarks.many_gpus: --gpus={given.gpus} is not allowed; expected 2 to {visible}, all visible ones")
+    measure(found, chosen, **options)
+    if left := [name for name in wanted if name not in found.runs]:
+        print(f"missing   {', '.join(left)}: the same command without --only goes on there")
         return
     judge(found)
     print_runs(found)

@@ -30,6 +30,7 @@ DENSE: Final = [
         *((1, 16384, False), (2, 16384, False), (1, 24576, False), (1, 32768, False)),
     )
 ]
+BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 PAGED: Final = [
     PagedShape(batch=batch, heads=32, kv_heads=8, max_context=context, head_dim=128)
     for batch in (8, 16)
@@ -38,7 +39,9 @@ PAGED: Final = [
 
 
 def this_host() -> str:
-    return f"{socket.gethostname()}, {os.cpu_count()} cores"
+    """Name this host since it was booted: hosts that are lent may all have one name."""
+    booted = BOOT_ID.read_text()[:8] if BOOT_ID.exists() else ""
+    return f"{socket.gethostname()}, {os.cpu_count()} cores, boot {booted or 'unknown'}"
 
 
 def grid() -> list[Workload]:

@@ -9,6 +9,7 @@ from typing import Final, cast
 
 import pytest
 
+from autotune import platforms
 from autotune.device import NVIDIA_H200
 from autotune.executor import Race
 from autotune.executor.gpu import GpuExecutor
@@ -186,7 +187,7 @@ def test_some_runs_are_done_alone_and_judged_once_all_are_there(
 
     for name, replacement in (("require_gpu", lambda name: None), ("measure", do), ("judge", judge)):
         monkeypatch.setattr(many_gpus, name, replacement)
-    monkeypatch.setattr(many_gpus.platforms, "gpu_count", lambda: 2)
+    monkeypatch.setattr(platforms, "gpu_count", lambda: 2)
     command = ["--gpus=2", "--no-ray", "--again", f"--results={tmp_path}"]
     many_gpus.main([*command, "--only=1 again"])
     assert capsys.readouterr().out == "missing   1, 2: the same command without --only goes on there\n"
@@ -195,6 +196,11 @@ def test_some_runs_are_done_alone_and_judged_once_all_are_there(
     with pytest.raises(SystemExit):  # two GPUs take as long as one
         many_gpus.main(command)
     assert done == [["1 again"], ["1", "2"], ["judged"]]
+    monkeypatch.setattr(platforms, "gpu_count", lambda: 1)
+    command[-1] += "/of one"
+    many_gpus.main([*command, "--only=1"])
+    with pytest.raises(SystemExit, match="--gpus=2 is not allowed; expected 2 to 1, all visible ones"):
+        many_gpus.main([*command, "--only=2"])
 
 
 def test_winners_of_a_place_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
