@@ -119,7 +119,8 @@ def _rows() -> dict[str, list[Any]]:
     raced = [row for row in recorded if row.stage is Stage.RACE and row.status is Status.OK][:5]
     more = [replace(row, number=row.number + 1000) for row in screened]
     trials = [*screened, *raced, *more][:TRIALS]
-    return to_columns(table_schema(get_implementation(OPERATION, IMPLEMENTATION)), trials, "rows")
+    columns, _ = to_columns(table_schema(get_implementation(OPERATION, IMPLEMENTATION)), trials, "rows")
+    return columns
 
 
 def _part(

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -151,7 +152,7 @@ def test_a_conditional_parameter_is_none_where_it_does_not_exist() -> None:
     assert CONDITIONAL.why_invalid(configs[-1], SHAPE, NVIDIA_H200) is None
 
 
-LETTERS = Space((*(Parameter(name, (0, 1, 2)) for name in "abcd"), Parameter("e", (0, 1), only=("b", 1))))
+LETTERS: Space[Any] = Space((*(Parameter(name, (0, 1, 2)) for name in "abcd"), Parameter("e", (0, 1), only=("b", 1))))
 
 
 @pytest.mark.parametrize(
