@@ -2,9 +2,11 @@
 
 import itertools
 import os
+import pickle
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,9 @@ import pytest
 from autotune.device import NVIDIA_H200
 from autotune.errors import TableError
 from autotune.table import Store, files
-from autotune.trial import Trial
+from autotune.table.outsiders import Table
+from autotune.table.parts import Shelf
+from autotune.trial import Status, Trial
 from tests.table import sample
 
 FOLDER = Path("nvidia_h200") / sample.NAME / "triton"
@@ -144,3 +148,56 @@ def test_a_folder_whose_parts_always_vanish_is_reported(tmp_path: Path, monkeypa
     monkeypatch.setattr("autotune.table.parts.list_folder", lambda folder: [next(listed)])
     with pytest.raises(TableError, match="keep vanishing"):
         Store(tmp_path).trials(sample.NAME, NVIDIA_H200)
+
+
+def _failed(number: int, message: str) -> Trial:
+    trial = sample.trial(number)
+    return replace(trial, outcome=replace(trial.outcome, status=Status.LAUNCH_ERROR, timing=None, message=message))
+
+
+def test_rows_that_a_store_has_written_are_compacted_without_building_them_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, read = Store(tmp_path), list[Path]()
+    read_part = Shelf.read_part
+
+    def note(shelf: Shelf, path: Path, *, races_only: bool = False) -> Table | None:
+        read.append(path)
+        return read_part(shelf, path, races_only=races_only)
+
+    monkeypatch.setattr(Shelf, "read_part", note)
+    others = Store(tmp_path).append(_trials(1))
+    store.append([_failed(2, "x" * 10_000)])
+    store.append(_trials(3))
+    store.compact(sample.NAME, NVIDIA_H200)
+    assert read == others
+    monkeypatch.undo()
+    found = Store(tmp_path).trials(sample.NAME)
+    assert [trial.number for trial in found] == [1, 2, 3]
+    assert len(found[1].outcome.message) < 10_000
+    store.append(_trials(4))
+    store.compact(sample.NAME, NVIDIA_H200)
+    assert Store(tmp_path).trials(sample.NAME)[:3] == found
+
+
+def test_a_part_that_vanishes_does_not_come_back_by_compaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path)
+    gone, *_ = [store.append(_trials(number))[0] for number in (1, 2, 3)]
+    small_parts = Shelf.small_parts
+
+    def vanish(shelf: Shelf) -> list[Path]:
+        found = small_parts(shelf)
+        gone.unlink(missing_ok=True)
+        return found
+
+    monkeypatch.setattr(Shelf, "small_parts", vanish)
+    store.compact(sample.NAME, NVIDIA_H200)
+    assert Store(tmp_path).trials(sample.NAME) == _trials(2, 3)
+
+
+def test_a_store_can_be_pickled_after_it_has_written(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.append(_trials(1))
+    copy = pickle.loads(pickle.dumps(store))
+    copy.compact(sample.NAME, NVIDIA_H200)
+    assert copy.trials(sample.NAME) == _trials(1)

@@ -4,12 +4,10 @@ import errno
 import itertools
 import multiprocessing
 import os
-import pickle
 import random
 import subprocess
 import time
 import warnings
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,13 +17,9 @@ import pytest
 from autotune.device import NVIDIA_H200
 from autotune.errors import TableError
 from autotune.space import Config
-from autotune.table import Store, home, merge, raise_damaged, stored_winners, warn_damaged
+from autotune.table import Store, warn_damaged
 from autotune.table.order import in_order
-from autotune.table.outsiders import Table
-from autotune.table.parquet import encode
-from autotune.table.parts import Shelf
-from autotune.table.pruning import Rules, compact_store, prune
-from autotune.trial import Status, Trial
+from autotune.trial import Trial
 from tests.table import sample
 from tests.table.faults import fail_call, write_until_killed
 
@@ -34,11 +28,6 @@ FOLDER = Path("nvidia_h200") / sample.NAME / "triton"
 
 def _trials(*numbers: int) -> list[Trial]:
     return [sample.trial(number) for number in numbers]
-
-
-def _failed(number: int, message: str) -> Trial:
-    trial = sample.trial(number)
-    return replace(trial, outcome=replace(trial.outcome, status=Status.LAUNCH_ERROR, timing=None, message=message))
 
 
 def test_parts_are_named_by_their_digest_below_device_and_operation(tmp_path: Path) -> None:
@@ -134,54 +123,6 @@ def test_a_damaged_part_stops_a_search_and_costs_serving_its_rows_only(tmp_path:
     found: list[TableError] = []
     assert store.trials(sample.NAME, on_damaged=found.append) == _trials(1)
     assert len(found) == 1
-
-
-def test_rows_that_a_store_has_written_are_compacted_without_building_them_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store, read = Store(tmp_path), list[Path]()
-    read_part = Shelf.read_part
-
-    def note(shelf: Shelf, path: Path, *, races_only: bool = False) -> Table | None:
-        read.append(path)
-        return read_part(shelf, path, races_only=races_only)
-
-    monkeypatch.setattr(Shelf, "read_part", note)
-    others = Store(tmp_path).append(_trials(1))
-    store.append([_failed(2, "x" * 10_000)])
-    store.append(_trials(3))
-    store.compact(sample.NAME, NVIDIA_H200)
-    assert read == others
-    monkeypatch.undo()
-    found = Store(tmp_path).trials(sample.NAME)
-    assert [trial.number for trial in found] == [1, 2, 3]
-    assert len(found[1].outcome.message) < 10_000
-    store.append(_trials(4))
-    store.compact(sample.NAME, NVIDIA_H200)
-    assert Store(tmp_path).trials(sample.NAME)[:3] == found
-
-
-def test_a_part_that_vanishes_does_not_come_back_by_compaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Store(tmp_path)
-    gone, *_ = [store.append(_trials(number))[0] for number in (1, 2, 3)]
-    small_parts = Shelf.small_parts
-
-    def vanish(shelf: Shelf) -> list[Path]:
-        found = small_parts(shelf)
-        gone.unlink(missing_ok=True)
-        return found
-
-    monkeypatch.setattr(Shelf, "small_parts", vanish)
-    store.compact(sample.NAME, NVIDIA_H200)
-    assert Store(tmp_path).trials(sample.NAME) == _trials(2, 3)
-
-
-def test_a_store_can_be_pickled_after_it_has_written(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    store.append(_trials(1))
-    copy = pickle.loads(pickle.dumps(store))
-    copy.compact(sample.NAME, NVIDIA_H200)
-    assert copy.trials(sample.NAME) == _trials(1)
 
 
 def test_every_flip_and_truncation_is_seen(tmp_path: Path) -> None:
@@ -387,100 +328,3 @@ def test_killed_writers_lose_no_acknowledged_part(tmp_path: Path) -> None:
 
 
 # Where
-
-
-def test_home_is_the_variable_or_the_xdg_data_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", "/home/user")
-    monkeypatch.delenv("AUTOTUNE_HOME", raising=False)
-    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
-    assert home() == Path("/home/user/.local/share/autotune")
-    monkeypatch.setenv("XDG_DATA_HOME", "relative/is/ignored")
-    assert home() == Path("/home/user/.local/share/autotune")
-    monkeypatch.setenv("XDG_DATA_HOME", "/data")
-    assert home() == Path("/data/autotune")
-    monkeypatch.setenv("AUTOTUNE_HOME", "~/tables")
-    assert home() == Path("/home/user/tables")
-    monkeypatch.setenv("AUTOTUNE_HOME", "here")
-    assert home() == Path.cwd() / "here"
-
-
-def test_no_home_folder_is_said_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_home() -> Path:
-        raise RuntimeError("Could not determine home directory.")
-
-    monkeypatch.delenv("AUTOTUNE_HOME", raising=False)
-    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
-    monkeypatch.setattr(Path, "home", no_home)
-    with pytest.raises(TableError, match="set AUTOTUNE_HOME"):
-        home()
-
-
-def the_shelf(store: Store) -> Shelf:
-    return Shelf(store.root / "nvidia_h200", sample.NAME, "triton")
-
-
-def merge_another(store: Store) -> None:
-    other = Store(store.root.parent / "other")
-    other.append([sample.trial(7)])
-    merge([other.root], store)
-
-
-CHANGES: dict[str, Callable[[Store], object]] = {
-    "append": lambda store: store.append([sample.trial(1)]),
-    "write": lambda store: the_shelf(store).write(encode([sample.trial(7)])),
-    "merge": merge_another,
-    "compact": lambda store: store.compact(sample.NAME, NVIDIA_H200),
-    "compact store": lambda store: compact_store(store, raise_damaged),
-    "snapshot": lambda store: the_shelf(store).write_snapshot(),
-    "prune to nothing": lambda store: prune(store, Rules(stale=True), raise_damaged, apply=True),
-    "prune": lambda store: prune(store, Rules(keep=1), raise_damaged, apply=True),
-    "remove": lambda store: the_shelf(store).remove(the_shelf(store).parts()[0]),
-}
-
-
-@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_a_link_of_another_user_is_not_written_through(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Store], object]
-) -> None:
-    elsewhere, store = tmp_path / "elsewhere", Store(tmp_path / "home")
-    elsewhere.mkdir()
-    store.root.mkdir()
-    (store.root / "nvidia_h200").symlink_to(elsewhere)
-    for number in range(3):  # the user's own link is followed
-        store.append([sample.trial(number, timing=sample.timing(100.0 + number))])
-    monkeypatch.setattr(os, "geteuid", lambda: os.stat(elsewhere).st_uid + 1)
-    lstat = os.lstat
-    monkeypatch.setattr(os, "lstat", lambda path: os.stat_result((*lstat(path)[:4], 4242, *lstat(path)[5:])))
-    before = contents(elsewhere)
-    with pytest.raises(TableError, match="nvidia_h200: cannot be written: it is a link that another user made"):
-        change(store)
-    assert contents(elsewhere) == before
-
-
-def contents(folder: Path) -> dict[Path, bytes]:
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def test_a_store_that_every_user_can_write_to_is_warned_of_once(tmp_path: Path) -> None:
-    tmp_path.chmod(0o777)
-    with pytest.warns(RuntimeWarning, match="every user of this machine can add rows there.*chmod o-w"):
-        stored_winners(sample.NAME, root=tmp_path)
-    assert stored_winners(sample.NAME, root=tmp_path) == []  # silently
-
-
-def test_a_site_that_every_user_can_write_to_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    site = tmp_path / "site"
-    site.mkdir()
-    site.chmod(0o777)
-    monkeypatch.setenv("AUTOTUNE_SITE", str(site))
-    with pytest.warns(RuntimeWarning, match=r"site: every user of this machine can add rows there"):
-        stored_winners(sample.NAME, root=tmp_path / "home")
-
-
-@pytest.mark.parametrize("name", ["~nosuchuser/x", "/dev/null", "/dev/null/x", "x" * 5000, "/proc/self/fd/0", "a\nb"])
-def test_what_ships_is_served_whatever_the_home_is(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AUTOTUNE_HOME", name)
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        assert stored_winners("flash_attention", slug="nvidia_h200", on_damaged=warn_damaged)
-    assert all(issubclass(each.category, RuntimeWarning) for each in said)
