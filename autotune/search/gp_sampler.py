@@ -60,9 +60,8 @@ class FiniteSpaceSampler(BaseSampler):
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        asked: dict[
-            int, float | None
-        ] = {}  # in that order; infinite where the config failed, None while it is measured
+        # In the order in which they were asked; infinite where the config failed, None while it is measured.
+        asked: dict[int, float | None] = {}
         for other in study.get_trials(deepcopy=False):
             index = self._index.get(tuple(sorted(other.params.items())))
             if index is not None and other.number != trial.number:

@@ -234,7 +234,7 @@ def _open_study(
     own = [each.config for each in always if each.implementation == recorder.name]
     first = list(dict.fromkeys([*own, *first, space.default(shape, device), *recorder.heuristics]))
     past = [trial.outcome for trial in recorder.screened.values()]
-    valid = list(space.configs(shape, device))  # once: a large space takes a tenth of a second
+    valid = list(space.configs(shape, device))  # once: a large space takes a while
     proposals = make_proposals(sampler, space, shape, device, seed=recorder.seed, first=first, past=past, valid=valid)
     return ImplementationStudy(recorder, proposals, races, valid=len(valid))
 

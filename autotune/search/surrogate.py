@@ -46,8 +46,8 @@ class _Model:
     """Hyperparameters, and what of their predictions is alike from one to the next.
 
     That is the inverse of the factor times the kernel, ``[seen, domain]``: a point that is seen beside those before
-    adds a row and changes none. It is in single precision, a fifth of the time that double takes: means keep four
-    digits, and deviations beside points that were measured may be a third off, where the least noise is assumed.
+    adds a row and changes none. It is in single precision, for the sake of time: what is rounded off is less than the
+    noise that each model assumes, but for deviations at the very points that were measured, which are not asked for.
     """
 
     def __init__(self, hyperparameters: Hyperparameters) -> None:

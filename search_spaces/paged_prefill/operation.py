@@ -41,7 +41,7 @@ def lengths_of(shape: PagedShape) -> tuple[tuple[int, int], ...]:
     In a ragged batch the sequence with the chunk, the last, has ``mean_context`` keys, and about that mean the others.
     """
     counts, longest = query_counts(shape), shape.max_context
-    if counts[0] == counts[-1] == shape.seq_q:
+    if counts[0] == counts[-1]:  # no chunk among them
         keys = spread_lengths(shape.batch, longest, shape.mean_context)
     else:
         keys = (*spread_lengths(shape.batch - 1, longest, shape.mean_context), shape.mean_context)
