@@ -42,7 +42,7 @@ from autotune.tuning.workloads import find_implementations
 from benchmarks.console import require_gpu
 from benchmarks.merge import RESULTS, add_winners
 from benchmarks.model_grid.problems import GridCell, in_order
-from benchmarks.model_grid.recording import GridRecording, compiling_ahead
+from benchmarks.model_grid.recording import GridRecording
 from benchmarks.problem_parts import cut, deal, parse_part
 from benchmarks.shipped_problems import OPERATION, SWEEPS, TRITON, WINNERS, Cell
 from benchmarks.user_tables import tables_in
@@ -238,14 +238,8 @@ def record_grid(arguments: argparse.Namespace, deadline: float) -> bool:
         print(*cells, f"{len(cells)} of {len(every)} problems", sep="\n")
         sys.exit(0 if cells else 2)
     require_gpu("record")
-    with (
-        contextlib.closing(open_gpu(Settings())) as executor,
-        compiling_ahead(executor) as ahead,
-        kept_in(arguments.store) as store,
-    ):
-        recording = GridRecording(
-            executor, store, arguments.results, deadline, names=arguments.implementation, ahead=ahead
-        )
+    with contextlib.closing(open_gpu(Settings())) as executor, kept_in(arguments.store) as store:
+        recording = GridRecording(executor, store, arguments.results, deadline, names=arguments.implementation)
         supported = recording.supported(cells)
         return bool(supported) and recording.record(recording.missing(supported) if arguments.missing else supported)
 

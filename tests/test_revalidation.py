@@ -55,6 +55,10 @@ class NewerGpu:
     def collect(self, timeout: float | None = None) -> Outcome | None:
         return self._outcome(self.queue.popleft())
 
+    def expect_problem(
+        self, operation: Operation[Any], shape: Shape, candidates: Sequence[Candidate], *, every_output: bool = False
+    ) -> None: ...
+
     def expect_race(self, candidates: Sequence[Candidate], *, is_near: bool) -> None: ...
 
     def race(self, candidates: list[Candidate], *, seconds: float, baselines: Baselines = "fastest") -> Race:

@@ -10,9 +10,11 @@ import pytest
 
 from autotune import dispatch
 from autotune.errors import UsageError
+from autotune.executor.gpu import GpuExecutor
 from autotune.executor.settings import Settings
 from autotune.executor.several_gpus import GpuUse
 from autotune.search import Observer
+from autotune.shape import Shape
 from autotune.table import Store
 from autotune.trial import Stage, Trial
 from autotune.tuning import Tuning, tune
@@ -184,6 +186,39 @@ def test_ctrl_c_ends_all_and_the_same_call_continues(tmp_path: Path, processes: 
     assert tune_calmly(SHAPES, Notes()).failures == ()
     assert set(screened(tmp_path).values()) == {1}
     assert len(screened(tmp_path)) == CONFIGS * len(SHAPES)
+
+
+def note_expected(monkeypatch: pytest.MonkeyPatch) -> list[Shape]:
+    """The shapes of later searches of which GPUs are told, in their order."""
+    expected: list[Shape] = []
+    expect = GpuExecutor.expect_problem
+
+    def note(executor: GpuExecutor, operation: Any, shape: Shape, candidates: Any) -> None:
+        assert candidates
+        expected.append(shape)
+        expect(executor, operation, shape, candidates)
+
+    monkeypatch.setattr(GpuExecutor, "expect_problem", note)
+    return expected
+
+
+@pytest.mark.parametrize(("gpus", "at_once"), [([1], 1), ("all", 2)])
+def test_what_is_not_searched_at_once_is_compiled_meanwhile_and_once(
+    spoil: Spoil, monkeypatch: pytest.MonkeyPatch, gpus: Any, at_once: int
+) -> None:
+    expected = note_expected(monkeypatch)
+    found = tune_calmly(SHAPES, Notes(), gpus=gpus, sampler="random", trials=2)
+    assert found.failures == ()
+    assert expected == SHAPES[at_once:]
+
+
+def test_what_goes_back_from_a_dropped_gpu_is_not_expected_again(spoil: Spoil, monkeypatch: pytest.MonkeyPatch) -> None:
+    spoil(1, "shared")
+    expected = note_expected(monkeypatch)
+    notes = Notes()
+    assert tune_calmly(SHAPES, notes).failures == ()
+    assert [index for index, _ in notes.dropped] == [1]
+    assert expected == SHAPES[2:]
 
 
 @pytest.mark.slow

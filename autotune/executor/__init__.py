@@ -125,6 +125,14 @@ class Executor(Protocol):
             MissingDependencyError: this machine cannot compile or measure, whatever the candidate.
         """
 
+    def expect_problem(
+        self, operation: Operation[Any], shape: Shape, candidates: Sequence[Candidate], *, every_output: bool = False
+    ) -> None:
+        """Note what a later problem begins with, so that it is compiled meanwhile; returns at once.
+
+        Only compilers are spent on it that nothing else needs, and no outcome comes of it.
+        """
+
     def expect_race(self, candidates: Sequence[Candidate], *, is_near: bool) -> None:
         """Note the finalists as they stand, so that what their race needs is compiled meanwhile; returns at once.
 

@@ -141,6 +141,16 @@ class CompilePool:
             self._preparing.add(candidate)
             self._send(messages.Compile(self._number, candidate, every_output=True))
 
+    def expect(
+        self, operation: Operation[Any], shape: Shape, candidates: Iterable[Candidate], *, every_output: bool = False
+    ) -> None:
+        """Let the server compile for a later problem when it has nothing else to do; no answer comes of it.
+
+        What is lost with a server that dies, or fails, is compiled when it is submitted.
+        """
+        problem = refer_to_problem(operation, shape)
+        self._send(messages.ExpectProblem(problem, tuple(candidates), every_output))
+
     def stop_all_but(self, candidates: Iterable[Candidate]) -> None:
         """Drop what was submitted and not received, and what is prepared but for these; the problem stays open."""
         kept = self._preparing.intersection(candidates)

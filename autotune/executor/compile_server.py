@@ -8,7 +8,8 @@ What says nothing of a candidate is no verdict on it: a compiler that another pr
 or that has read a damaged entry of Triton's cache, is tried once more, alone. Before the first failure is believed, a
 least kernel must compile here: where it does not, the machine is at fault.
 
-Several problems may be open at once, as where several GPUs measure: they take turns with the compilers.
+Several problems may be open at once, as where several GPUs measure: they take turns with the compilers. What a later
+problem is expected to ask for is compiled when nothing waits, and gives way to what comes.
 """
 
 import contextlib
@@ -19,14 +20,15 @@ import signal
 import sys
 import time
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO
 
 from autotune.device import Device
 from autotune.errors import one_line
 from autotune.executor import messages
 from autotune.executor.child import die_with_parent, end_imports, outlive_parent, send, take_standard_output
+from autotune.executor.compile_tasks import PROBE_SECONDS, UNOPENED, Guess, Job, Problem, Task, make_task, verdict_on
 from autotune.executor.compiler import (
     PROBE,
     PROBE_KERNEL,
@@ -37,48 +39,7 @@ from autotune.executor.compiler import (
 )
 from autotune.executor.compiler_key import hash_compiler
 from autotune.executor.messages import decode, encode
-from autotune.implementation import Kernel
-from autotune.operation import Operation
-from autotune.registry import get_implementation, load_definition, load_kernel
-from autotune.shape import Shape
 from autotune.trial import Outcome, Status
-
-PROBE_SECONDS: Final = 15.0  # a second on an idle machine
-
-
-@dataclass(frozen=True, slots=True)
-class _Task:
-    """A request, the kernel it is about, and if it is tried again: then it runs alone, and is believed."""
-
-    request: messages.Compile
-    kernel: Kernel
-    also: tuple[Shape, ...] = ()
-    is_again: bool = False
-
-
-@dataclass
-class _Job:
-    """One forked compiler: the task it works on, the pipe it answers through, and when it must be done."""
-
-    task: _Task
-    pid: int
-    pipe: int
-    deadline: float
-    answer: bytes = field(default=b"")
-
-    @property
-    def number(self) -> int:
-        return self.task.request.number
-
-
-@dataclass
-class _Problem:
-    """An open problem: what each implementation is checked on, and what waits for a compiler."""
-
-    operation: Operation[Any]
-    shape: Shape
-    checks: dict[str, tuple[Shape, ...]] = field(default_factory=dict)
-    waiting: deque[_Task] = field(default_factory=deque)
 
 
 class CompileServer:
@@ -90,8 +51,9 @@ class CompileServer:
         self._jobs = jobs
         self._timeout = timeout
         self._parent = os.getppid()
-        self._problems: dict[int, _Problem] = {}  # by number; the first with something to compile is next
-        self._running: dict[int, _Job] = {}
+        self._problems: dict[int, Problem] = {}  # by number; the first with something to compile is next
+        self._guesses: deque[Guess] = deque()
+        self._running: dict[int, Job] = {}
         self._selector = selectors.DefaultSelector()
         self._can_compile = False  # this machine, as the first success shows
         self._doubted: list[messages.Compiled] = []  # failures that wait for the probe
@@ -128,27 +90,36 @@ class CompileServer:
                 use_target(request.device.architecture)
                 self._device = request.device
             case messages.OpenProblem():
-                self._problems[request.number] = _Problem(*request.problem.resolve())
+                self._problems[request.number] = Problem(*request.problem.resolve())
+                self._forget_first_guesses(request.problem)
+            case messages.ExpectProblem():
+                asked = (messages.Compile(UNOPENED, each, request.every_output) for each in request.candidates)
+                self._guesses.extend(Guess(each, request.problem) for each in asked)
             case messages.StopCompiling():
                 self._close(request.number)
             case messages.KeepCompiling():
                 self._keep(request)
             case messages.Compile():
-                name, problem = request.candidate.implementation, self._problems[request.number]
-                try:  # imported here once, so that every forked compiler has it
-                    kernel, also = load_kernel(problem.operation.name, name), _checked_on(problem, name)
-                    problem.waiting.append(_Task(request, kernel, also))
+                problem = self._problems[request.number]
+                try:
+                    problem.waiting.append(make_task(problem, request))
                 except Exception as error:
-                    self._send(messages.MachineFault(f"{name}: {one_line(error)}", request.number))
+                    reason = f"{request.candidate.implementation}: {one_line(error)}"
+                    self._send(messages.MachineFault(reason, request.number))
 
-    def _next(self) -> deque[_Task]:
-        """Return what waits of the problem whose turn it is; empty where nothing waits at all."""
-        return next((each.waiting for each in self._problems.values() if each.waiting), deque())
+    def _forget_first_guesses(self, problem: messages.ProblemReference) -> None:
+        """Forget what a problem begins with: it asks for that itself from now on, and for its race's binaries later."""
+        self._guesses = deque(each for each in self._guesses if each.problem != problem or each.request.every_output)
+
+    def _next(self) -> deque[Task] | deque[Guess]:
+        """Return what waits of the problem whose turn it is; guesses where nothing waits, if there are any."""
+        return next((each.waiting for each in self._problems.values() if each.waiting), self._guesses)
 
     def _start(self) -> None:
-        while (waiting := self._next()) and len(self._running) < self._limit(waiting[0]):
+        while (waiting := self._next()) and self._make_room(waiting[0]):
             task = waiting.popleft()
-            self._problems[task.request.number] = self._problems.pop(task.request.number)  # behind all others
+            if not task.is_guess:
+                self._problems[task.request.number] = self._problems.pop(task.request.number)  # behind all others
             if not self._running:
                 # Killed with its parent, it could not end what compilers have started; it sees its input's end instead.
                 outlive_parent()
@@ -159,32 +130,46 @@ class CompileServer:
                 os.close(read_end)
                 self._compile(task, write_end, server)
             os.close(write_end)
-            patience = PROBE_SECONDS if task.kernel is PROBE_KERNEL else self._timeout
-            self._running[read_end] = _Job(task, pid, read_end, time.monotonic() + patience)
+            patience = PROBE_SECONDS if task.is_probe else self._timeout
+            self._running[read_end] = Job(task, pid, read_end, time.monotonic() + patience)
             self._selector.register(read_end, selectors.EVENT_READ)
 
-    def _limit(self, coming: _Task) -> int:
+    def _make_room(self, coming: Task | Guess) -> bool:
+        """Return True if a compiler may begin with what comes.
+
+        A search that waits for its compiles must not lose a second to a guess about another: guesses are ended for it,
+        the youngest first, and begun anew later.
+        """
+        while len(self._running) >= self._limit(coming):
+            guesses = [(job, job.task) for job in self._running.values() if isinstance(job.task, Guess)]
+            if coming.is_guess or not guesses:
+                return False
+            youngest, guess = guesses[-1]
+            self._end(youngest)
+            self._guesses.appendleft(guess)
+        return True
+
+    def _limit(self, coming: Task | Guess) -> int:
         """Return the number of compilers that may run; one alone while a task is tried again."""
         tasks = (coming, *(job.task for job in self._running.values()))
         return 1 if any(task.is_again for task in tasks) else self._jobs
 
-    def _compile(self, task: _Task, pipe: int, server: int) -> None:
+    def _compile(self, task: Task | Guess, pipe: int, server: int) -> None:
         """In the forked child: compile, answer, and end without running the parent's exit handlers."""
         code = 1
         try:
             os.setpgid(0, 0)
             die_with_parent(server)
-            answer = encode(self._try_to_compile(task))
+            answer = encode(self._try_to_compile(task.resolve() if isinstance(task, Guess) else task))
             with os.fdopen(pipe, "wb") as stream:
                 stream.write(json.dumps(answer).encode())
             code = 0
         finally:
             os._exit(code)
 
-    def _try_to_compile(self, task: _Task) -> messages.FromServer:
-        request = task.request
-        shape = self._problems[request.number].shape
-        compile_it = partial(compile_candidate, task.kernel, request.candidate, shape, self._device, also=task.also)
+    def _try_to_compile(self, task: Task) -> messages.FromServer:
+        request, also = task.request, task.also
+        compile_it = partial(compile_candidate, task.kernel, request.candidate, task.shape, self._device, also=also)
         try:
             outcome = compile_it(every_output=request.every_output, purge=not task.is_again)
         except DamagedCacheError:
@@ -193,7 +178,7 @@ class CompileServer:
             return messages.MachineFault(str(error), request.number)
         return messages.Compiled(request.number, outcome, request.every_output)
 
-    def _read(self, job: _Job) -> None:
+    def _read(self, job: Job) -> None:
         chunk = os.read(job.pipe, 1 << 16)
         if chunk:
             job.answer += chunk
@@ -202,20 +187,22 @@ class CompileServer:
         if job.answer:
             answer = decode(json.loads(job.answer))
         elif code == -signal.SIGKILL:  # it ended before we ended it
-            answer = _verdict(job, Status.OUT_OF_MEMORY, "the compiler was killed from outside (SIGKILL)")
+            answer = verdict_on(job, Status.OUT_OF_MEMORY, "the compiler was killed from outside (SIGKILL)")
         else:
             how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit status {code}"
-            answer = _verdict(job, Status.COMPILE_ERROR, f"the compiler {how}")
+            answer = verdict_on(job, Status.COMPILE_ERROR, f"the compiler {how}")
         self._judge(job.task, answer)
 
-    def _judge(self, task: _Task, answer: Any) -> None:
-        """Answer, or try again, or ask the probe first."""
+    def _judge(self, task: Task | Guess, answer: Any) -> None:
+        """Answer, or try again, or ask the probe first; of a guess the cache has all that is wanted."""
+        if isinstance(task, Guess):
+            return
         is_starved = isinstance(answer, messages.Compiled) and answer.outcome.status is Status.OUT_OF_MEMORY
         if (is_starved or isinstance(answer, messages.CompileAgain)) and not task.is_again:
             self._problems[task.request.number].waiting.appendleft(replace(task, is_again=True))
         elif isinstance(answer, messages.MachineFault):
             self._send(answer)
-        elif task.kernel is PROBE_KERNEL:
+        elif task.is_probe:
             self._settle_doubt(answer.outcome)
         elif is_starved:
             hint = "also when it ran alone, as where the host's memory runs out; free some"
@@ -231,7 +218,8 @@ class CompileServer:
 
     def _probe(self, number: int) -> None:
         """Compile the least kernel next of what is compiled for a problem."""
-        self._problems[number].waiting.appendleft(_Task(messages.Compile(number, PROBE), PROBE_KERNEL))
+        problem = self._problems[number]
+        problem.waiting.appendleft(Task(messages.Compile(number, PROBE), PROBE_KERNEL, problem.shape))
 
     def _settle_doubt(self, probed: Outcome) -> None:
         """Believe the failures, or tell that this machine cannot compile the least kernel."""
@@ -248,11 +236,11 @@ class CompileServer:
         now = time.monotonic()
         for job in [job for job in self._running.values() if job.deadline < now]:
             self._end(job)
-            patience = PROBE_SECONDS if job.task.kernel is PROBE_KERNEL else self._timeout
+            patience = PROBE_SECONDS if job.task.is_probe else self._timeout
             message = f"compiling took longer than {patience:.0f} s"
-            self._judge(job.task, _verdict(job, Status.COMPILE_TIMEOUT, message))
+            self._judge(job.task, verdict_on(job, Status.COMPILE_TIMEOUT, message))
 
-    def _end(self, job: _Job) -> int:
+    def _end(self, job: Job) -> int:
         """Kill a compiler and whatever it started; returns its exit status."""
         for group in (-job.pid, job.pid):  # a child that has not made its group yet is killed by its own number
             with contextlib.suppress(ProcessLookupError):
@@ -281,9 +269,9 @@ class CompileServer:
     def _keep(self, request: messages.KeepCompiling) -> None:
         """End what is compiled for a problem but for what is kept, and the probe, which doubts wait for."""
 
-        def is_kept(task: _Task) -> bool:
+        def is_kept(task: Task | Guess) -> bool:
             is_wanted = task.request.every_output and task.request.candidate in request.candidates
-            return is_wanted or task.kernel is PROBE_KERNEL
+            return is_wanted or task.is_probe
 
         problem = self._problems[request.number]
         problem.waiting = deque(filter(is_kept, problem.waiting))
@@ -294,22 +282,6 @@ class CompileServer:
     def _stop(self) -> None:
         for job in list(self._running.values()):
             self._end(job)
-
-
-def _checked_on(problem: _Problem, name: str) -> tuple[Shape, ...]:
-    """Return the shapes that the worker checks an implementation on, once for a problem."""
-    if name not in problem.checks:
-        given = get_implementation(problem.operation.name, name).check_shapes
-        found = (given or load_definition(problem.operation.name).check_shapes)(problem.shape)
-        problem.checks[name] = tuple(each for each in found if each != problem.shape)
-    return problem.checks[name]
-
-
-def _verdict(job: _Job, status: Status, message: str) -> messages.Compiled:
-    """Return the verdict on a candidate whose compiler did not answer."""
-    request = job.task.request
-    outcome = Outcome(candidate=request.candidate, status=status, message=message)
-    return messages.Compiled(request.number, outcome, request.every_output)
 
 
 def main() -> None:

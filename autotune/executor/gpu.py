@@ -234,6 +234,13 @@ class GpuExecutor:
         if self._compiled and self._twins.find(self._compiled[0]) is None:
             self._ask(screener)
 
+    def expect_problem(
+        self, operation: Operation[Any], shape: Shape, candidates: Sequence[Candidate], *, every_output: bool = False
+    ) -> None:
+        ahead = [each for each in candidates if get_implementation(operation.name, each.implementation).compiles_ahead]
+        if ahead:
+            self._pool.expect(operation, shape, ahead, every_output=every_output)
+
     def expect_race(self, candidates: Sequence[Candidate], *, is_near: bool) -> None:
         for candidate in filter(self._compiles_ahead, candidates):
             if is_near or self._pool.spare_jobs:

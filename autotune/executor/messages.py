@@ -4,7 +4,7 @@
 
     to a worker          Start, OpenProblem, Screen, RunRace
     from a worker        Identified, Started, Opened | Unopened, WorkingOn, Outcome, Race | RaceFailed, MachineFault
-    to a compile server  UseDevice, OpenProblem, Compile, KeepCompiling, StopCompiling
+    to a compile server  UseDevice, OpenProblem, Compile, KeepCompiling, StopCompiling, ExpectProblem
     from a server        Compiled, MachineFault (from its compilers also CompileAgain)
     to an interpreter    Interpret
     from an interpreter  Verdict, MachineFault
@@ -178,6 +178,15 @@ class StopCompiling:
 
 
 @dataclass(frozen=True, slots=True)
+class ExpectProblem:
+    """A later problem will ask for these: compile them when nothing else is to be compiled, and answer nothing."""
+
+    problem: ProblemReference
+    candidates: tuple[Candidate, ...]
+    every_output: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class MachineFault:
     """This machine cannot do what was asked, whatever the candidate; of a compile with the number of its problem."""
 
@@ -193,7 +202,7 @@ class Interpret:
 
 ToWorker = Start | OpenProblem | Screen | RunRace
 FromWorker = Identified | Started | Opened | Unopened | WorkingOn | Outcome | Race | RaceFailed | MachineFault
-ToServer = UseDevice | OpenProblem | Compile | KeepCompiling | StopCompiling
+ToServer = UseDevice | OpenProblem | Compile | KeepCompiling | StopCompiling | ExpectProblem
 FromServer = Compiled | CompileAgain | MachineFault
 FromInterpreter = Verdict | MachineFault
 Message = ToWorker | FromWorker | ToServer | FromServer | Interpret | FromInterpreter

@@ -109,6 +109,11 @@ class ReplayExecutor:
     def collect(self, timeout: float | None = None) -> Outcome:
         return self._answer(self._queue.popleft())
 
+    def expect_problem(
+        self, operation: Operation[Any], shape: Shape, candidates: Sequence[Candidate], *, every_output: bool = False
+    ) -> None:
+        """Do nothing: a replay compiles nothing."""
+
     def expect_race(self, candidates: Sequence[Candidate], *, is_near: bool) -> None:
         """Do nothing: a replay compiles nothing."""
 

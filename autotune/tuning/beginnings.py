@@ -1,15 +1,51 @@
 """Candidates that are known before a search: those that are served, good for shapes like it, or written by hand."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, zip_longest
 from typing import Any
 
 from autotune.device import Device
-from autotune.dispatch import neighbour_configs, other_kinds_configs, pick_for_tuning, portfolio_configs
+from autotune.dispatch import default_config, neighbour_configs, other_kinds_configs, pick_for_tuning, portfolio_configs
 from autotune.implementation import Implementation
 from autotune.shape import Shape
 from autotune.space import Config
-from autotune.trial import PriorPick
+from autotune.trial import Candidate, PriorPick
 from autotune.tuning.workloads import Answer
+
+
+@dataclass(frozen=True, slots=True)
+class Beginnings:
+    """What a search is given beside its space: what the tables serve, and the rest by implementation."""
+
+    served: PriorPick | None
+    defaults: Mapping[str, Config]
+    neighbours: Mapping[str, Sequence[Config]]
+    heuristics: Mapping[str, Sequence[Config]]
+
+
+def find_beginnings(answer: Answer, device: Device, served: PriorPick | None, *, measures: bool) -> Beginnings:
+    """Return what is known before a search; a replay that began with the shipped winner would show nothing."""
+    chosen, shape = answer.implementations, answer.shape
+    return Beginnings(
+        served,
+        {each.name: default_config(each, shape, device) for each in chosen if measures},
+        {each.name: find_neighbours(each, shape, device, measures=measures) for each in chosen},
+        find_heuristics(chosen, shape, device) if measures else {},
+    )
+
+
+def first_candidates(answer: Answer, device: Device, beginnings: Beginnings) -> Iterator[Candidate]:
+    """Yield what a search on a GPU asks for first, valid and once, about in its order: implementations take turns."""
+    served, shape = beginnings.served, answer.shape
+    turns = []
+    for each in answer.implementations:
+        own = [served.candidate.config] if served and served.candidate.implementation == each.name else []
+        listed = [*own, beginnings.defaults[each.name], *beginnings.neighbours[each.name]]
+        listed += [each.space.default(shape, device), *beginnings.heuristics[each.name]]
+        valid = [config for config in dict.fromkeys(listed) if each.space.why_invalid(config, shape, device) is None]
+        turns.append([Candidate(each.name, config) for config in valid])
+    return filter(None, chain.from_iterable(zip_longest(*turns)))
 
 
 def find_served(answer: Answer, device: Device) -> PriorPick:

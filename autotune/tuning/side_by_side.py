@@ -14,6 +14,8 @@
       v
      ended: no search is left, and none runs
 
+While they search, what the next searches begin with is compiled, about as many as there are GPUs.
+
 A thread drives each GPU. What it tells an observer is put in one queue and told by the thread that called ``tune``, one
 call at a time. Ctrl-C reaches that thread: it interrupts the others, and tells what they still have to say.
 """
@@ -24,6 +26,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from queue import SimpleQueue
 from typing import Final
 
@@ -38,6 +41,7 @@ LOOK_SECONDS: Final = 0.2  # between two looks of a waiting GPU for something to
 Event = Callable[[], object]
 # Searches an answer on a GPU, telling an observer; the last argument is True for the first on that GPU.
 SearchOne = Callable[[GpuExecutor, Answer, Observer, bool], None]
+Expect = Callable[[GpuExecutor, Answer], None]
 
 
 @dataclass
@@ -47,13 +51,16 @@ class SideBySide:
     Args:
         gpus: which; it is closed by the caller.
         search: searches one answer, in the thread of its GPU.
+        expect: is told before a search, in the same thread, of an answer that is searched later; raises nothing.
         observer: is told in the thread that calls ``run``.
     """
 
     gpus: SeveralGpus
     search: SearchOne
+    expect: Expect
     observer: Observer
     _left: deque[Answer] = field(default_factory=deque)
+    _later: deque[Answer] = field(default_factory=deque)  # of those left, which no GPU was told to expect
     _running: dict[int, Answer] = field(default_factory=dict)
     _refused: set[tuple[int, tuple[object, ...]]] = field(default_factory=set)  # GPUs that cannot open a problem
     _changed: threading.Condition = field(default_factory=threading.Condition)  # of what stands above
@@ -67,6 +74,7 @@ class SideBySide:
             KeyboardInterrupt: by Ctrl-C; what was found until then was told.
         """
         self._left.extend(answers)
+        self._later.extend(islice(self._left, len(self.gpus.executors), None))  # the others are searched at once
         self.gpus.begin()
         for index, reason in self.gpus.dropped.items():
             self.observer.on_gpu_dropped(index, reason)
@@ -126,10 +134,16 @@ class SideBySide:
                 self._running[index] = self._left.popleft()
             return self._running.get(index)
 
+    def _take_later(self) -> Answer | None:
+        with self._changed:
+            return self._later.popleft() if self._later else None
+
     def _search(self, index: int, answer: Answer, posting: Observer, is_first: bool) -> None:
         """Search an answer; one that the GPU leaves unfinished goes to another, which continues with its trials."""
         executor, is_finished = self.gpus.executors[index], True
         try:
+            if (later := self._take_later()) is not None:
+                self.expect(executor, later)
             self.search(executor, answer, posting, is_first)
         except UnusableGpuError:
             is_finished = False

@@ -2,13 +2,15 @@
 
 import contextlib
 import time
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 
 from autotune import platforms
 from autotune.device import NVIDIA_H200, Device
-from autotune.dispatch import default_config, reload
+from autotune.dispatch import reload
 from autotune.errors import AutotuneError, SearchError, TableError, UnknownNameError, UsageError, require_text
 from autotune.executor import Executor
 from autotune.executor.head_start import HeadStart
@@ -28,11 +30,12 @@ from autotune.search import (
     finalists_for,
     search,
 )
+from autotune.search.proposals import AHEAD
 from autotune.search.sweeps import ship_sweep
 from autotune.shape import Shape
 from autotune.table import Store, home, table_schema
 from autotune.trial import PriorPick
-from autotune.tuning.beginnings import find_heuristics, find_neighbours, find_served
+from autotune.tuning.beginnings import Beginnings, find_beginnings, find_served, first_candidates
 from autotune.tuning.refusals import check_flags, check_kinds, check_numbers, read_names, why_unwritable
 from autotune.tuning.side_by_side import SideBySide
 from autotune.tuning.tuned import TunedShape, Tuning
@@ -202,10 +205,14 @@ class _Tuner:
     def run(self, executor: Executor, answers: list[Answer], started: float) -> None:
         """Search them all; ``started`` is when the budget of the first began to run."""
         self._begin(executor, answers)
+        later = deque({each.key: each for each in answers if each.missing is None}.values())
         for each in take_turns(answers, executor, self.observer):
             if each.missing is not None:
                 self._fail(each, each.missing)
             else:
+                later.popleft()
+                if later:
+                    self._expect(executor, later[0])
                 self._tune(executor, each, started if not self.found else time.monotonic())
             if self.interrupted:
                 return
@@ -221,7 +228,7 @@ class _Tuner:
         one = next(iter(gpus.executors.values()))
         self._begin(one, answers)
         try:
-            SideBySide(gpus, search_one, self.observer).run(take_turns(answers, one, self.observer))
+            SideBySide(gpus, search_one, self._expect, self.observer).run(take_turns(answers, one, self.observer))
         except KeyboardInterrupt:
             self.interrupted = any(each.interrupted for each in copies)
             if not self.interrupted:
@@ -245,6 +252,13 @@ class _Tuner:
             blank = TunedShape(operation=each.operation.name, asked=each.asked, shape=each.shape, failure=unreached)
             results.append(replace(self.found.get(each.key, blank), asked=each.asked))
         return Tuning(tuple(results), self.interrupted, self.gpus)
+
+    def _expect(self, executor: Executor, answer: Answer) -> None:
+        """Let what a later search has in flight first be compiled meanwhile; what is wrong there, that search tells."""
+        if executor.name == "gpu":
+            with contextlib.suppress(Exception):
+                first = first_candidates(answer, executor.device, self._beginnings(executor, answer))
+                executor.expect_problem(answer.operation, answer.shape, list(islice(first, AHEAD)))
 
     def _tune(self, executor: Executor, answer: Answer, started: float) -> None:
         """Search one shape; ``started`` is when its budget began to run."""
@@ -281,25 +295,27 @@ class _Tuner:
                 self._fail(answer, error)
 
     def _search(self, executor: Executor, answer: Answer, started: float) -> SearchResult:
-        shape, chosen, device = answer.shape, answer.implementations, executor.device
-        measures = executor.name == "gpu"  # a replay that began with the shipped winner would show nothing
-        defaults = {each.name: default_config(each, shape, device) for each in chosen if measures}
+        beginnings = self._beginnings(executor, answer)
         return search(
             answer.operation,
-            shape,
+            answer.shape,
             executor,
             self.store,
             limits=self.limits,
-            implementations=chosen,
+            implementations=answer.implementations,
             seed=self.seed,
-            served=self.served.get(answer.key),
-            neighbours={each.name: find_neighbours(each, shape, device, measures=measures) for each in chosen},
-            defaults=defaults,
-            heuristics=find_heuristics(chosen, shape, device) if measures else {},
+            served=beginnings.served,
+            neighbours=beginnings.neighbours,
+            defaults=beginnings.defaults,
+            heuristics=beginnings.heuristics,
             sampler=self.sampler,
             observer=self.observer,
             started=started,
         )
+
+    def _beginnings(self, executor: Executor, answer: Answer) -> Beginnings:
+        served, measures = self.served.get(answer.key), executor.name == "gpu"
+        return find_beginnings(answer, executor.device, served, measures=measures)
 
     def _fail(self, answer: Answer, error: AutotuneError) -> None:
         """Note why a shape has no result, or why its sweep does not ship; raise for the only shape without a result."""

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -54,7 +54,6 @@ def record_problem(
     known: Iterable[Trial] = (),
     race_seconds: float = RACE_SECONDS,
     search_seconds: float = SEARCH_SECONDS,
-    between: Callable[[], None] = lambda: None,
 ) -> RecordedProblem:
     """Measure the first configs of a problem, search on where that is expected to pay, and race the best of all.
 
@@ -67,7 +66,6 @@ def record_problem(
         knowledge: what is recorded so far of each implementation to measure; it learns what was found here.
         race_seconds: of each implementation.
         search_seconds: of each implementation, at most, for neighbours of its best, of which the best leads on.
-        between: called between waves, to feed a pool that compiles ahead.
 
     Raises:
         InvalidShapeError: an implementation does not support the shape.
@@ -85,10 +83,9 @@ def record_problem(
     resumed = {name: len(recorder.screened) for name, recorder in recorders.items()}
     for name, recorder in recorders.items():
         _measure(executor, recorder, parts[name].first(shape))
-        between()
     gains = {}
     for name in _worth_searching(recorders, parts, raced) if search_seconds > 0 else ():
-        gain = _climb(executor, recorders[name], time.monotonic() + search_seconds, between)
+        gain = _climb(executor, recorders[name], time.monotonic() + search_seconds)
         if gain is not None:
             gains[name] = gain
     seconds = race_seconds * len(recorders)
@@ -104,7 +101,7 @@ def record_problem(
         count=RACED,
         seconds_left=lambda: seconds,
         race_seconds=lambda: seconds,
-        on_race=lambda finalists: between(),
+        on_race=lambda finalists: None,
         baselines="none",
     )
     everything = (*(row for recorder in recorders.values() for row in recorder.screened.values()), *raced)
@@ -176,14 +173,13 @@ def _measure(executor: Executor, recorder: Recorder, configs: Iterable[Config], 
             recorder.keep_screened(*outcomes)
 
 
-def _climb(executor: Executor, recorder: Recorder, until: float, between: Callable[[], None]) -> float | None:
+def _climb(executor: Executor, recorder: Recorder, until: float) -> float | None:
     """Try the neighbours of the best while they better it; return what was gained, None if none got a verdict."""
     space, shape, device = recorder.implementation.space, recorder.shape, executor.device
     first = best = best_of(recorder.screened.values())
     known = len(recorder.screened)
     while best is not None and time.monotonic() < until:
         _measure(executor, recorder, neighbours(space, best.config, shape, device), until)
-        between()
         found = best_of(recorder.screened.values())
         if found is None or found.config == best.config:
             break

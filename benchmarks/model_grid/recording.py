@@ -6,10 +6,9 @@ implementations in one race, and a search goes on only where it gained more than
 the store before the next problem begins; all of them ship as the grid's tables, and the winners with the others.
 """
 
-import contextlib
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -22,7 +21,6 @@ from autotune.shape import Shape
 from autotune.table import Store, shipped_grid, shipped_sweeps, shipped_winners
 from autotune.trial import Candidate, Trial
 from benchmarks.merge import RESULTS, add_grid, add_winners
-from benchmarks.model_grid.compile_ahead import CompileAhead
 from benchmarks.model_grid.knowledge import Knowledge
 from benchmarks.model_grid.one_problem import RACE_SECONDS, SEARCH_SECONDS, RecordedProblem, is_recorded, record_problem
 from benchmarks.model_grid.problems import GridCell, device_seconds
@@ -59,7 +57,6 @@ class GridRecording:
     names: Sequence[str] = ()
     race_seconds: float = RACE_SECONDS
     search_seconds: float = SEARCH_SECONDS
-    ahead: CompileAhead | None = None
     parts: dict[str, Part] = field(default_factory=dict)
     recorded: int = 0  # problems
     expected: float = 0.0  # seconds of what was recorded, by the grid's estimate, and as it was
@@ -95,16 +92,17 @@ class GridRecording:
 
     def missing(self, cells: Sequence[GridCell]) -> list[GridCell]:
         """Return the problems for which an implementation has no winner of this source and Triton on this device, in
-        store or results."""
-        triton = self.executor.toolchain.triton
+        store or results, or whose default of today was not measured."""
         return [
-            each
-            for each in cells
-            if not all(
-                is_recorded(part.known.get(each.shape, []), part.knowledge.implementation.source_hash, triton)
-                for part in self.parts_for(each)
-            )
+            each for each in cells if not all(self._is_recorded(part, each.shape) for part in self.parts_for(each))
         ]
+
+    def _is_recorded(self, part: Part, shape: Shape) -> bool:
+        implementation, toolchain = part.knowledge.implementation, self.executor.toolchain
+        rows = part.known.get(shape, [])
+        default = implementation.space.default(shape, self.executor.device)
+        is_known = is_recorded(rows, implementation.source_hash, toolchain.triton)
+        return is_known and any(row.config == default for row in rows)
 
     def record(self, cells: Sequence[GridCell]) -> bool:
         """Record what is supported in order until the deadline, then ship; return True if none failed or is left."""
@@ -114,9 +112,9 @@ class GridRecording:
                 if time.monotonic() + self._seconds_of(each) > self.deadline:
                     print(f"time is up: {len(cells) - done} of {len(cells)} are left")
                     return False
-                while self.ahead is not None and wanted < min(len(cells), done + LOOK_AHEAD):
+                while wanted < min(len(cells), done + LOOK_AHEAD):
                     wanted += 1
-                    self._compile_ahead(self.ahead, cells[wanted - 1])
+                    self._expect(cells[wanted - 1])
                 failures += not self._record_one(each, f"{done + 1}/{len(cells)}")
         finally:
             self.ship()
@@ -143,7 +141,6 @@ class GridRecording:
                 known=[row for part in parts for row in part.known.get(each.shape, [])],
                 race_seconds=self.race_seconds,
                 search_seconds=self.search_seconds,
-                between=self._advance,
             )
         except MissingDependencyError:  # the machine's fault, whatever the problem
             raise
@@ -159,10 +156,6 @@ class GridRecording:
         print(f"{place} {each}\n  {_summary(found)}", flush=True)
         return True
 
-    def _advance(self) -> None:
-        if self.ahead is not None:
-            self.ahead.advance()
-
     def _seconds_of(self, each: GridCell) -> float:
         """Expect how long a problem takes, and shipping after it, by the estimate and what others took beyond theirs.
 
@@ -175,13 +168,17 @@ class GridRecording:
         """Estimate how long the device takes to measure all implementations of a problem."""
         return len(self.implementations_for(each)) * device_seconds(each.operation, each.shape)
 
-    def _compile_ahead(self, ahead: CompileAhead, each: GridCell) -> None:
+    def _expect(self, each: GridCell) -> None:
+        """Let what is measured first be compiled before: the binaries that screen it, and then those that race it."""
         candidates = [
             Candidate(part.knowledge.implementation.name, config)
             for part in self.parts_for(each)
             for config in part.knowledge.first(each.shape)
         ]
-        ahead.want(get_operation(each.operation), each.shape, candidates)
+        for every_output in (False, True):
+            self.executor.expect_problem(
+                get_operation(each.operation), each.shape, candidates, every_output=every_output
+            )
 
 
 def _read_part(title: str, executor: Executor, store: Store, folders: Sequence[Path]) -> Part:
@@ -215,14 +212,3 @@ def _summary(found: RecordedProblem) -> str:
         f"{winner.timing.median_us:.1f} us, {', '.join(ratios)}; {found.measured} configs in {found.seconds:.1f} s, "
         f"{', '.join(gains)}: {winner.candidate}"
     )
-
-
-@contextlib.contextmanager
-def compiling_ahead(executor: Executor) -> Iterator[CompileAhead | None]:
-    """Open a pool beside that of a GPU's executor; a replay needs none."""
-    ahead = CompileAhead(executor.device) if executor.name == "gpu" else None
-    try:
-        yield ahead
-    finally:
-        if ahead is not None:
-            ahead.close()

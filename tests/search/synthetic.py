@@ -159,6 +159,7 @@ class FakeExecutor:
         self.collected: list[Config] = []
         self.raced: list[list[Candidate]] = []
         self.expected: list[tuple[int, list[Candidate], bool]] = []  # after so many verdicts, and if the race is near
+        self.later: list[tuple[Shape, list[Candidate]]] = []  # what later problems are expected to ask for
         self.race_seconds: list[float] = []
         self.most_in_flight = 0
         self.elapsed = 0.0
@@ -194,6 +195,11 @@ class FakeExecutor:
         self.collected.append(candidate.config)
         resources = Resources(shared_bytes=1024, registers=64, spill_bytes=0)
         return self._outcome(candidate, self._failures, resources=resources, compile_seconds=0.5)
+
+    def expect_problem(
+        self, operation: Operation[Any], shape: Shape, candidates: Sequence[Candidate], *, every_output: bool = False
+    ) -> None:
+        self.later.append((shape, list(candidates)))
 
     def expect_race(self, candidates: Sequence[Candidate], *, is_near: bool) -> None:
         self.expected.append((len(self.collected), list(candidates), is_near))

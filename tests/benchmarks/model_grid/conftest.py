@@ -1,6 +1,5 @@
 """A stand-in for the GPU, its tables below a folder of the test."""
 
-import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +20,5 @@ def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Gpu]:
     monkeypatch.setattr(grid_recording, "RESULTS", tmp_path / "shipped")
     monkeypatch.setattr(record, "open_gpu", lambda settings: made)
     monkeypatch.setattr(record, "require_gpu", lambda name: None)
-    monkeypatch.setattr(record, "compiling_ahead", lambda executor: contextlib.nullcontext(None))
     yield made
     dispatch.reload()

@@ -43,6 +43,7 @@ class Gpu:
         self.asked: list[tuple[Shape, Candidate]] = []
         self.raced: list[list[Candidate]] = []
         self.on_collect: Callable[[], None] = lambda: None
+        self.expected: list[tuple[Shape, bool]] = []  # problems, and if all of their binaries
         self.closed = False
 
     def toolchain_of(self, implementation: str) -> Toolchain:
@@ -61,6 +62,12 @@ class Gpu:
     def collect(self, timeout: float | None = None) -> Outcome | None:
         self.on_collect()
         return self.outcome(self.queue.popleft())
+
+    def expect_problem(
+        self, operation: Operation[Any], shape: Shape, candidates: Sequence[Candidate], *, every_output: bool = False
+    ) -> None:
+        assert candidates
+        self.expected.append((shape, every_output))
 
     def expect_race(self, candidates: Sequence[Candidate], *, is_near: bool) -> None: ...
 

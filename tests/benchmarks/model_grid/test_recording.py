@@ -103,12 +103,34 @@ def test_what_was_measured_is_not_measured_again(gpu: Gpu, tmp_path: Path) -> No
     assert raced <= len(gpu.raced) <= raced + len(cells())
 
 
+def test_what_comes_next_is_compiled_ahead(gpu: Gpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grid_recording, "LOOK_AHEAD", 2)
+    expected = []
+    gpu.on_collect = lambda: expected.append((gpu.shape, len(gpu.expected)))
+    assert recording(gpu, tmp_path).record(cells(3))
+    shapes = [cell.shape for cell in cells(3)]
+    assert set(expected) == {(shapes[0], 4), (shapes[1], 6), (shapes[2], 6)}
+    assert gpu.expected == [(shape, every_output) for shape in shapes for every_output in (False, True)]
+
+
 def test_what_ships_of_this_device_is_not_missing_where_results_go_elsewhere(gpu: Gpu, tmp_path: Path) -> None:
     """As on a lent machine, whose results come back in a folder of their own."""
     assert GridRecording(gpu, Store(tmp_path / "first"), tmp_path / "shipped", names=[DENSE.name]).record(cells(2))
     second = GridRecording(gpu, Store(tmp_path / "second"), tmp_path / "results", names=[DENSE.name])
     assert second.missing(cells(3)) == cells(3)[2:]
     assert {each.best for each in second.part(DENSE.title).knowledge.recordings.values()} == {GOOD}
+
+
+def test_a_problem_is_missing_while_its_default_of_today_was_not_timed(gpu: Gpu, tmp_path: Path) -> None:
+    """As after its rule has changed."""
+    assert recording(gpu, tmp_path).record(cells(2))
+    again = recording(gpu, tmp_path)
+    assert again.missing(cells(2)) == []
+    rows = again.part(DENSE.title).known[cells(1)[0].shape]
+    rows[:] = [row for row in rows if row.config != DENSE.space.default(row.shape, H100)]
+    assert again.missing(cells(2)) == cells(1)
+    assert again.record(cells(1))
+    assert again.missing(cells(2)) == []
 
 
 def test_rows_of_the_same_name_under_another_power_cap_stay(

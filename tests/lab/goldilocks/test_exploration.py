@@ -281,6 +281,10 @@ class Laboratory:
             return Outcome(candidate=candidate, status=Status.COMPILE_ERROR, message="no registers")
         return Outcome(candidate=candidate, status=Status.OK, timing=timing(50.0), error=0.5)
 
+    def expect_problem(
+        self, operation: Operation[Any], shape: Shape, candidates: Sequence[Candidate], *, every_output: bool = False
+    ) -> None: ...
+
     def expect_race(self, candidates: Sequence[Candidate], *, is_near: bool) -> None: ...
 
     def race(self, candidates: list[Candidate], *, seconds: float, baselines: Baselines = "fastest") -> Race:
