@@ -23,6 +23,7 @@ FAR: Final = 2.0  # times the limit of a screening: so far behind that one rough
 # A launch; a shorter one may have been spent in Python, issuing it: with 200 us, configs of paged decode of 4 to 90 us
 # were given up as taking 200 us more (427 of 1,853 trials of its grid; NVIDIA H200, 2026-11-23).
 MIN_ROUGH_US: Final = 1000.0
+MIN_ROUGH: Final = 2  # launches of a rough pass
 TIE: Final = 0.01  # medians closer than this are a tie whatever their intervals (docs/measuring.md)
 
 
@@ -47,9 +48,9 @@ class Stopwatch:
     ``launches`` rotate over input sets (one launch a set); under the policy ``eager`` they are issued from Python
     instead of a captured graph. A short replay is timed behind one that is not, so that neither earlier work of the GPU
     (whose writes the L2 still holds) nor the start of a graph is in it. Graphs that are replayed one after another and
-    whose results are not read may share a ``pool`` of memory (``torch.cuda.graph_pool_handle()``). ``rough_us`` is a
-    launch's time in a first pass, cold and issued from Python. Use as a context manager: the graph's memory is given
-    back at the end.
+    whose results are not read may share a ``pool`` of memory (``torch.cuda.graph_pool_handle()``). ``rough_us`` is the
+    least time of a launch in a first pass, cold and issued from Python. Use as a context manager: the graph's memory is
+    given back at the end.
     """
 
     def __init__(self, launches: Sequence[Launch], policy: Policy, pool: Any = None) -> None:
@@ -63,7 +64,11 @@ class Stopwatch:
         for launch in self._launches[:2]:  # compile and load before anything is timed or captured
             launch()
         self._platform.synchronize()
-        self.rough_us = self._platform.measure_us(self._issue) / len(self._launches)
+        # The least: where compilers take all of a container's share of the cores, Python stands still for tens of
+        # milliseconds at a time. By the mean of a pass, 107 of 904 configs of shapes whose best takes up to 100 us were
+        # given up as taking 1 to 8 ms, what was served among them (NVIDIA H200, 2026-11-27; ``served_regret --drawn``).
+        rounds = math.ceil(MIN_ROUGH / len(self._launches))
+        self.rough_us = min(self._platform.measure_each_us(self._launches * rounds))
 
     def __enter__(self) -> "Stopwatch":
         return self
@@ -134,7 +139,7 @@ class ClockStopwatch:
 def screen(stopwatch: Stopwatch, *, give_up_us: float, samples: int = 7) -> tuple[Timing, bool]:
     """Take a short measurement; return it, and True if it was cut short for being slower than ``give_up_us``.
 
-    A far slower launch is not even captured: the rough pass is its time. Of the rest the median of three samples
+    A far slower launch is not even captured: the rough pass says its time. Of the rest the median of three samples
     decides, since a single one may be an outlier, and a slow one is never measured again.
     """
     rough = stopwatch.rough_us

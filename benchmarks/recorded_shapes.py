@@ -10,7 +10,6 @@ from autotune.implementation import Implementation
 from autotune.shape import Shape
 from autotune.space import Config
 from autotune.table.portfolios import BROAD
-from autotune.timing import MIN_ROUGH_US
 from autotune.trial import Policy, Stage, Status, Trial
 
 TOLERANCE: Final = 0.02  # regret up to which a config covers a shape
@@ -157,15 +156,12 @@ def find_behind(
 def _times(trials: Iterable[Trial]) -> dict[Config, float]:
     """Return the time of each config, infinite for one that failed; none of one that a rough pass gave up.
 
-    That pass issues launches that are not captured: of short kernels it times Python (``timing.screen``).
+    Until 2026-11-27 that was the mean of launches that are not captured: often the time of Python, which stood still.
     """
     return {
         trial.config: trial.timing.median_us
         if trial.timing is not None and trial.status in (Status.OK, Status.SLOW)
         else math.inf
         for trial in trials
-        if trial.status is not Status.SLOW
-        or trial.timing is None
-        or trial.timing.samples > 1
-        or trial.timing.median_us >= MIN_ROUGH_US
+        if trial.status is not Status.SLOW or trial.timing is None or trial.timing.samples > 1
     }

@@ -107,7 +107,7 @@ def test_a_sample_is_the_mean_of_launches_that_together_take_long_enough(
 
 def test_a_slow_first_pass_shortens_no_sample(cuda: FakeCuda) -> None:
     """Issued from Python, and with kernels to load, a launch takes far longer than in a graph."""
-    durations = iter([300.0] * 2)
+    durations = iter([300.0] * 3)
 
     with Stopwatch([lambda: cuda.launch(next(durations, 10.0))], Policy()) as watch:
         assert watch.rough_us > 100.0
@@ -146,6 +146,17 @@ def test_what_is_far_behind_costs_little(
     assert taken.median_us == pytest.approx(microseconds)
     assert (taken.samples, was_stopped) == (samples, stopped)
     assert cuda.graphs == graphs
+
+
+@pytest.mark.parametrize("launches", [1, 2, 8])
+def test_what_stood_still_once_in_the_first_pass_is_not_given_up(cuda: FakeCuda, launches: int) -> None:
+    """As Python does where compilers use up a container's share of the cores; loading takes two launches."""
+    durations = iter([10.0] * min(launches, 2) + [50_000.0])
+
+    with Stopwatch([lambda: cuda.launch(next(durations, 10.0))] * launches, Policy()) as watch:
+        taken, was_stopped = screen(watch, give_up_us=20.0)
+    assert taken.median_us == pytest.approx(10.0)
+    assert not was_stopped
 
 
 @dataclass

@@ -2,8 +2,9 @@
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, ClassVar, Final, NamedTuple
 
 from autotune.device import Architecture, Device
@@ -147,6 +148,19 @@ class Platform(ABC):
         stop.record()
         stop.synchronize()
         return float(start.elapsed_time(stop)) * 1000.0
+
+    def measure_each_us(self, works: Sequence[Callable[[], object]]) -> list[float]:
+        """Return the microseconds between events about each piece of work, issued one after another."""
+        import torch
+
+        event: Any = torch.cuda.Event
+        events = [event(enable_timing=True) for _ in range(len(works) + 1)]
+        events[0].record()
+        for work, end in zip(works, events[1:], strict=True):
+            work()
+            end.record()
+        events[-1].synchronize()
+        return [float(start.elapsed_time(end)) * 1000.0 for start, end in pairwise(events)]
 
     def capture(self, work: Callable[[], object], pool: Any = None) -> Callable[[], None]:
         """Capture a piece of work into a graph, in a pool of memory; returns its replay, which owns the graph."""
