@@ -8,6 +8,7 @@ that differs costs a step instead of parting families.
 import math
 from collections.abc import Iterable
 from functools import lru_cache
+from operator import ne
 from typing import Final, NamedTuple
 
 from autotune.device import Device
@@ -45,10 +46,10 @@ class Likeness(NamedTuple):
         """Measure the Euclidean distance over sizes, features and the type; infinite between kinds."""
         if self.kind != other.kind:
             return math.inf
-        differ = int(self.dtype != other.dtype)
+        apart, differ = math.dist(self.sizes, other.sizes), int(self.dtype != other.dtype)
         if self.features != other.features:
-            differ += sum(ours != theirs for ours, theirs in zip(self.features, other.features, strict=True))
-        return math.hypot(math.dist(self.sizes, other.sizes), FEATURE_STEP * math.sqrt(differ))
+            differ += sum(map(ne, self.features, other.features))
+        return math.hypot(apart, FEATURE_STEP * math.sqrt(differ)) if differ else apart
 
     def is_like(self, other: "Likeness") -> bool:
         """Return True if both are of one kind, type and features, and differ in sizes alone."""

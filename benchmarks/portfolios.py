@@ -17,7 +17,6 @@ from typing import Any
 from autotune.dispatch.portfolio import choose
 from autotune.errors import TableError
 from autotune.implementation import Implementation
-from autotune.likeness import likeness
 from autotune.registry import implementations_of, operation_names
 from autotune.table import Assignment, Store, shipped_grid, shipped_sweeps, shipped_winners, write_portfolio
 from autotune.trial import Trial
@@ -80,7 +79,7 @@ def describe(rows: Sequence[Assignment]) -> list[str]:
     """Return the lines of a portfolio: of each class its members and the evidence, then each shape's."""
     classes: dict[tuple[object, ...], list[Assignment]] = {}
     for row in rows:
-        classes.setdefault(likeness(row.shape, row.device).kind, []).append(row)
+        classes.setdefault(row.likeness.kind, []).append(row)
     lines = []
     for kin in classes.values():
         members: dict[str, list[Assignment]] = {}

@@ -65,7 +65,8 @@ def alternatives_for(
     for each, why in judged:
         if why:
             passed_over.setdefault(each.candidate, why)
-    portfolio = [row for row in portfolio if row.is_default or row.candidate not in passed_over]
+    if passed_over:
+        portfolio = [row for row in portfolio if row.is_default or row.candidate not in passed_over]
     if passed_over and not found:
         reason = "all that was tuned for this shape or near it is unfit for the Triton here"
     elif no_rows or not found:
@@ -147,7 +148,7 @@ def _with_portfolio(
     kind = likeness(shape, device).kind
     recorded: set[str] = set()
     for row in portfolio:
-        if row.implementation not in recorded and likeness(row.shape, row.device).kind == kind:
+        if row.implementation not in recorded and row.likeness.kind == kind:
             recorded.add(row.implementation)
     choices = []
     for each, default in defaults:

@@ -122,7 +122,7 @@ def left_out_regret(
     """
     here = likeness(shape, device)
     measured = [
-        (likeness(row.shape, row.device), time - 1.0)
+        (row.likeness, time - 1.0)
         for row in _comparable(rows, (nearest.source_hash, nearest.triton_version), shape, device)
         if (time := row.left_out_time if has_rivals else row.own_left_out_time) is not None
         and not (has_rivals and row.is_chosen is False)
@@ -148,6 +148,6 @@ def _comparable(
         row
         for row in rows
         if (row.source_hash, row.triton_version) == measured
-        and here.is_like(likeness(row.shape, row.device))
+        and here.is_like(row.likeness)
         and (row.device is device or row.device.model == model)
     ]

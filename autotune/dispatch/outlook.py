@@ -1,7 +1,7 @@
 """The outlook: what is served for many shapes on one device, and how near the best that is expected to be."""
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from autotune.device import Device
 from autotune.dispatch.alternatives import alternatives_for
@@ -28,6 +28,9 @@ class Prospect(NamedTuple):
     evidence: int
 
 
+NO_REASON: Final = "no reason was looked for"
+
+
 class Outlook:
     """Answers for shape after shape as ``pick_for_tuning`` does, in less than half of the time.
 
@@ -49,7 +52,7 @@ class Outlook:
         self._portfolio: dict[tuple[object, ...], list[Assignment]] = defaultdict(list)
         for implementation in implementations:
             for each in portfolio_of(implementation, device, generation):
-                self._portfolio[likeness(each.shape, each.device).kind].append(each)
+                self._portfolio[each.likeness.kind].append(each)
 
     def look(self, shape: Shape) -> Prospect:
         """Return what is served for a shape.
@@ -70,6 +73,7 @@ class Outlook:
                 if each.implementation in names
             ],
             why_unfit=lambda each: why_unfit(each, self._operation.name, self._generation),
+            no_rows=NO_REASON,
         )
         why = first.provenance
         return Prospect(first.candidate, why.rung, why.expected_regret, why.evidence)

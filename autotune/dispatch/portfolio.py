@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterable, Iterator
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from autotune.device import Device
@@ -81,10 +82,13 @@ def choose_all(
     space, here = implementation.space, likeness(shape, device)
     found = []
     for row in rows:
-        there = likeness(row.shape, row.device)
+        there = row.likeness
         if there.kind == here.kind:
             distance = here.distance(there)
-            found.append(_Voter(row, there, distance if row.is_broad else math.hypot(distance, WINNER_ALONE_STEP)))
+            if not row.is_broad:
+                distance = math.hypot(distance, WINNER_ALONE_STEP)
+            weight = 1.0 / max(distance, NEARLY_ZERO) ** 2
+            found.append(_Voter(row, there, None if row.is_default else row.config, weight, (distance, -row.timed)))
     kin = _in_order(found)
     votes: dict[Config | None, float] = {}
     for voter in kin:
@@ -103,36 +107,27 @@ def choose_all(
 
 
 class _Voter(NamedTuple):
-    """A recorded shape as it stands to a new one."""
+    """A recorded shape as it stands to a new one; ``nearness`` orders the nearest first, then the most fully timed."""
 
     row: "Assignment"
     likeness: Likeness
-    distance: float
-
-    @property
-    def member(self) -> Config | None:
-        return None if self.row.is_default else self.row.config
-
-    @property
-    def weight(self) -> float:
-        return 1.0 / max(self.distance, NEARLY_ZERO) ** 2
+    member: Config | None
+    weight: float
+    nearness: tuple[float, int]
 
 
 def _in_order(voters: "list[_Voter]") -> "list[_Voter]":
     """Return the nearest first, of those as near the most fully timed, in an order that is the same everywhere."""
-    groups = itertools.groupby(sorted(voters, key=_nearness), key=_nearness)
-    tied = (list(each) for _, each in groups)
-    return [
-        voter
-        for each in tied
-        for voter in (
-            each if len(each) == 1 else sorted(each, key=lambda voter: repr((voter.row.shape, voter.row.device)))
-        )
-    ]
+    nearness = attrgetter("nearness")
+    ordered: list[_Voter] = []
+    for _, tied in itertools.groupby(sorted(voters, key=nearness), key=nearness):
+        first, *others = tied
+        ordered += sorted((first, *others), key=_name) if others else (first,)
+    return ordered
 
 
-def _nearness(voter: _Voter) -> tuple[float, int]:
-    return voter.distance, -voter.row.timed
+def _name(voter: _Voter) -> str:
+    return repr((voter.row.shape, voter.row.device))
 
 
 def _expected_times(here: Likeness, kin: "Iterable[_Voter]") -> ExpectedTimes | None:

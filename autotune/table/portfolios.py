@@ -6,12 +6,14 @@ each recorded shape and device, and is checked on every read as winners are. ``b
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
 from autotune.device import Device
 from autotune.errors import UsageError
 from autotune.implementation import Implementation
+from autotune.likeness import Likeness, likeness
 from autotune.shape import Shape
 from autotune.space import Config
 from autotune.table.parts import OnDamaged, raise_damaged
@@ -28,7 +30,7 @@ PORTFOLIOS: Final = "portfolios"
 BROAD: Final = 7
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Assignment:
     """One recorded shape on one device, and the member of its architecture's portfolio that it is assigned.
 
@@ -72,6 +74,11 @@ class Assignment:
     @property
     def candidate(self) -> Candidate:
         return Candidate(self.implementation, self.config)
+
+    @cached_property
+    def likeness(self) -> Likeness:
+        """The shape on its device as configs feel it; kept, since each new shape is compared with all."""
+        return likeness(self.shape, self.device)
 
     @property
     def is_broad(self) -> bool:
