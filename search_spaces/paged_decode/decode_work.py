@@ -1,15 +1,21 @@
 """The work that a paged decode has for programs: the keys that are read, and configs that leave SMs idle or merge more
 than they read."""
 
+import math
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from autotune.device import Device
 from autotune.dtypes import KV_ITEM_BYTES
+from autotune.search_spaces.lengths import spread_lengths
 from autotune.shape import PagedShape
 from autotune.space import Config
 
 # Programs for each SM: fewer leave SMs idle, more only begin more often (NVIDIA H200, 2026-11-21, batch 1 to 128).
 MIN_PROGRAMS, MAX_PROGRAMS = 0.5, 16
+# Of a window, in the mean: as even ones, 81 % take 1.00 to 1.02 times the best and 87 % 1.03; as uneven ones, 75 % take
+# 1.00 and 87 % 1.05, where as even ones 75 % take 1.07 to 1.20 (NVIDIA H200, 2026-11-27; ``benchmarks.record grid``).
+NEARLY_FULL: Final = 0.8
 MANY_TILES: Final = 4  # that are read by each split: where SMs are idle, more splits pay
 PARTIAL_BYTES: Final = {"float32": 4, "float16": 2, "bfloat16": 2}
 
@@ -26,10 +32,18 @@ class Reads(NamedTuple):
         return self.mean / self.longest
 
 
+@lru_cache(maxsize=1024)
 def keys_read(shape: PagedShape) -> Reads:
-    """Return how many keys of a sequence are read."""
-    reach = shape.max_context if shape.window is None else min(shape.max_context, shape.window + shape.seq_q - 1)
-    return Reads(reach, min(reach, shape.mean_context))
+    """Return how many keys of a sequence are read, of lengths as ``spread_lengths`` has them.
+
+    Windows of uneven sequences that are nearly all full count as full.
+    """
+    if shape.window is None:
+        return Reads(shape.max_context, shape.mean_context)
+    reach = min(shape.max_context, shape.window + shape.seq_q - 1)
+    lengths = spread_lengths(shape.batch, shape.max_context, shape.mean_context)
+    mean = math.ceil(sum(min(reach, length) for length in lengths) / shape.batch)
+    return Reads(reach, reach if mean >= NEARLY_FULL * reach else mean)
 
 
 def lanes(config: Config, shape: PagedShape) -> int:
