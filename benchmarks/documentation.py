@@ -24,6 +24,7 @@ from autotune.shape import AttentionShape, Shape
 from autotune.table import shipped_winners
 from autotune.trial import Trial, median_us
 from benchmarks.merge import RESULTS
+from benchmarks.shipped_problems import benchmark_shape
 from benchmarks.toolchain_drift.book import SERIES, Book, winners_of
 from benchmarks.toolchain_drift.comparing import summary
 
@@ -56,13 +57,15 @@ class Prefill:
 
 
 def prefills() -> list[Prefill]:
-    """Return the shipped races of an H200 with cuDNN over heads of 64 and 128, by head dim, mask and length."""
+    """Return the races of an H200 with cuDNN over the cells of heads of 64 and 128, by head dim, mask and length."""
     beside = {trial.race_id: trial for trial in shipped_winners("flash_attention", implementation="triton", slug=H200)}
     found = []
     for trial in shipped_winners("flash_attention", implementation="gluon_hopper", slug=H200):
         shape = trial.shape
         assert isinstance(shape, AttentionShape)
         if trial.baseline_timing is None or shape.head_dim not in (64, 128):
+            continue
+        if shape != benchmark_shape(shape.head_dim, shape.causal, shape.seq_q):
             continue
         assert "cudnn" in trial.baseline
         assert trial.tflops is not None

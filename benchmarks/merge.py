@@ -2,7 +2,8 @@
 
 A folder is one that ``benchmarks.record --results`` named. Of each problem the newest race decides, of two sweeps of
 one problem the newer is kept, and grids keep all trials: neither the order of the folders nor merging one twice makes a
-difference.
+difference. The trials of a ``--store``, as ``benchmarks.served_regret --drawn`` keeps one, join the grids, as far as a
+GPU measured them by the usual policy and of today's source.
 """
 
 import argparse
@@ -11,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from autotune.errors import TableError
-from autotune.registry import operation_names
-from autotune.table import grid_path, shipped_grid, shipped_sweeps, shipped_winners, winners, write_shipped
-from autotune.trial import Trial
+from autotune.registry import get_implementation, operation_names
+from autotune.table import Store, grid_path, shipped_grid, shipped_sweeps, shipped_winners, winners, write_shipped
+from autotune.trial import Policy, Trial
 
 RESULTS = Path(__file__).resolve().parent.parent / "results"
 
@@ -48,14 +49,26 @@ def add_grid(operation: str, trials: Iterable[Trial], results: Path) -> None:
         write_shipped(path, [trial for trial in every if grid_path(trial) == path], results=results)
 
 
-def merge(sources: Sequence[Path], results: Path) -> list[str]:
-    """Add the tables of other folders, up to a damaged one (TableError); return a line for each operation found."""
+def stored(operation: str, store: Path) -> list[Trial]:
+    """Return the trials of a store that may ship."""
+    return [
+        trial
+        for trial in Store(store).trials(operation)
+        if (trial.executor, trial.policy) == ("gpu", Policy())
+        and trial.source_hash == get_implementation(operation, trial.implementation).source_hash
+    ]
+
+
+def merge(sources: Sequence[Path], results: Path, stores: Sequence[Path] = ()) -> list[str]:
+    """Add the tables of other folders and the trials of stores, up to a damaged one (TableError); return a line for
+    each operation found."""
     lines = []
     for operation in operation_names():
+        searched = [trial for store in stores for trial in stored(operation, store)]
         rows = [trial for source in sources for trial in shipped_winners(operation, results=source)]
-        add_winners(operation, rows, results)
+        add_winners(operation, [*rows, *searched], results)
         swept = add_sweeps(operation, sources, results)
-        grid = [trial for source in sources for trial in shipped_grid(operation, results=source)]
+        grid = [trial for source in sources for trial in shipped_grid(operation, results=source)] + searched
         add_grid(operation, grid, results)
         if rows or swept or grid:
             of_grid = f", a grid of {len({trial.shape for trial in grid})} problems" if grid else ""
@@ -65,18 +78,22 @@ def merge(sources: Sequence[Path], results: Path) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.merge", description=__doc__)
-    parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER")
+    parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER")
+    parser.add_argument("--store", action="append", default=[], type=Path, help="trials that join the grids")
     parser.add_argument("--results", type=Path, default=RESULTS, help="what they are added to [default: results/]")
     given = parser.parse_args(arguments)
-    strange = [str(folder) for folder in given.folders if not folder.is_dir()]
+    sources = [*given.folders, *given.store]
+    strange = [str(folder) for folder in sources if not folder.is_dir()]
     if strange:
-        parser.error(f"{', '.join(strange)} is no folder; expected one that --results of benchmarks.record named")
+        parser.error(f"{', '.join(strange)} is no folder; expected one that --results or --store of a benchmark named")
+    if not sources:
+        parser.error("nothing to add; expected a FOLDER or a --store")
     try:
-        lines = merge(given.folders, given.results)
+        lines = merge(given.folders, given.results, given.store)
     except TableError as error:
         sys.exit(f"benchmarks.merge: {error}")
     if not lines:
-        sys.exit(f"benchmarks.merge: no table in {', '.join(map(str, given.folders))}")
+        sys.exit(f"benchmarks.merge: no table in {', '.join(map(str, sources))}")
     print(*lines, f"merged into {given.results}", sep="\n")
 
 

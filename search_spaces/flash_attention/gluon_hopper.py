@@ -1,6 +1,8 @@
 """The space of flash attention in Gluon for Hopper: parameters, validity and default."""
 
 import math
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -9,6 +11,8 @@ from autotune.dtypes import ITEM_BYTES
 from autotune.errors import InvalidShapeError
 from autotune.implementation import Implementation
 from autotune.search_spaces import bounds
+from autotune.search_spaces.flash_attention import schedule_times
+from autotune.search_spaces.flash_attention.schedule_times import Schedule, Times
 from autotune.search_spaces.flash_attention.warp_groups import REGISTERS, ROWS, part_widths
 from autotune.search_spaces.sources import SHARED, kernel_files
 from autotune.shape import AttentionShape
@@ -32,6 +36,17 @@ GROUP_THREADS: Final = 128
 BARRIER_BYTES: Final = 512  # and more than the alignment of tiles takes
 FEW_KEYS: Final = 512  # that a row sees: of more, little of a long block is wasted on the edges of a mask
 HELD_KEYS: Final = 384  # of a ring: copies are one block ahead of the products, and a second one in their stead
+# By estimates, for which another schedule than the usual is the default: with softcap they err more.
+LEAST_GAIN, LEAST_GAIN_SOFTCAP = 0.05, 0.15
+NEARLY: Final = 0.98  # of what is best so far: less is not looked for
+TimesByTile = Mapping[tuple[int, int], Times]
+# Workers, section and row order of what is tried; the first three where all tiles of a head are alike.
+ORDERS: Final = (
+    *((workers, 1, "natural") for workers in ("sm", "sm-1", "2sm")),
+    *((workers, 1, "alternating") for workers in ("sm", "sm-1", "2sm")),
+    *((workers, section, "reversed") for section in (4, 16) for workers in ("sm", "sm-1", "2sm")),
+    ("tiles", 1, "reversed"),
+)
 NARROW_WINDOW: Final = 128  # keys that a row sees, at most: blocks of 128 would be mostly masked
 LONG: Final = 2**19  # elements of the keys that a row sees: of more, the order of tiles matters more than turns
 
@@ -119,7 +134,65 @@ def shared_bytes(config: Config, shape: AttentionShape) -> int:
     return columns * ITEM_BYTES[shape.dtype] + BARRIER_BYTES
 
 
+@lru_cache(maxsize=1024)
 def default(shape: AttentionShape, device: Device) -> Config:
+    """Return the usual schedule, or the tiles and their order by which the busiest multiprocessor is done much sooner.
+
+    Short sequences may leave most rows of the usual tiles empty, and one program may get all long tiles of their order:
+    31 x 64 heads of 128 over 129 tokens took 2.1 times as long as with tiles of 192 rows, 5 x 24 over 1386 tokens 1.49
+    times as long as with one program less (NVIDIA H200, 2026-11-27; ``python -m benchmarks.served_regret --drawn 60``).
+    Where windows hide keys, estimates err too much.
+    """
+    usual = usual_schedule(shape, device)
+    times = schedule_times.TIMES.get(schedule_times.class_of(shape), {})
+    if shape.window is not None or _tile(usual) not in times:
+        return usual
+    gain = LEAST_GAIN_SOFTCAP if shape.softcap else LEAST_GAIN
+    least, found = (1.0 - gain) * _estimate(usual, shape, device, times), usual
+    for tile, of_tile in times.items():
+        bound = schedule_times.lower_bound(shape, tile, of_tile, device.sm_count)
+        if bound >= NEARLY * least:
+            continue
+        for rival in _rivals(usual, tile, shape, device):
+            if (estimated := _estimate(rival, shape, device, times)) < least:
+                least, found = estimated, rival
+            if bound >= NEARLY * least:
+                break
+    return found
+
+
+def _tile(config: Config) -> tuple[int, int]:
+    return config.integer("consumers"), config.integer("BLOCK_K")
+
+
+def _estimate(config: Config, shape: AttentionShape, device: Device, times: TimesByTile) -> float:
+    return schedule_times.estimate(shape, schedule_of(config, device), times[_tile(config)], device.sm_count)
+
+
+def _rivals(usual: Config, tile: tuple[int, int], shape: AttentionShape, device: Device) -> Iterator[Config]:
+    """Yield the usual schedule with another tile in each order; nothing if that tile is not valid."""
+    consumers, block_k = tile
+    workers, section, row_order = ORDERS[0]
+    order: dict[str, Value] = {"workers": workers, "section": section, "row_order": row_order}
+    config = Config({**usual, "consumers": consumers, "BLOCK_K": block_k, **order})
+    if consumers not in (2, usual["consumers"]):
+        config = Config({**config, "ping_pong": "off"})
+    if shared_bytes(config, shape) > device.shared_memory_bytes:
+        config = Config({**config, "results": "queries"})
+    if reject(config, shape, device) is None:
+        for workers, section, row_order in ORDERS if _tiles_differ(shape, consumers) else ORDERS[:3]:
+            yield Config({**config, "workers": workers, "section": section, "row_order": row_order})
+
+
+def schedule_of(config: Config, device: Device) -> Schedule:
+    """Return the part of a config that says how much each multiprocessor has to do."""
+    count = device.sm_count
+    workers = {"tiles": None, "sm": count, "sm-1": count - 1, "sm-3": count - 3, "2sm": 2 * count}
+    order = config.integer("section"), str(config["row_order"])
+    return Schedule(*_tile(config), workers[str(config["workers"])], *order)
+
+
+def usual_schedule(shape: AttentionShape, device: Device) -> Config:
     """Return a schedule like those that won (NVIDIA H200 and H100, 2026-11-26; ``python -m benchmarks.record``).
 
     Those are 16 cells of heads of 64 and 128, both masks and lengths of 512 to 16,384, and 59 shapes of named models.

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from autotune.device import NVIDIA_H200
-from autotune.table import shipped_sweeps, shipped_winners, write_shipped
-from autotune.trial import Trial
+from autotune.space import Config
+from autotune.table import Store, shipped_grid, shipped_sweeps, shipped_winners, write_shipped
+from autotune.trial import Policy, Stage, Trial
 from benchmarks import merge
 from tests import flex_sample, sample
 
@@ -79,6 +80,26 @@ def test_other_devices_and_operations_keep_their_tables(tmp_path: Path, parts: l
     assert {path: path.read_bytes() for path in before} == before
     assert len(shipped_winners("flash_attention", implementation="flex", results=results)) == 11
     assert shipped_winners("flash_attention", implementation="triton", results=results) == [sample.trial()]
+
+
+def test_trials_of_a_store_join_the_grid_as_far_as_they_may_ship(tmp_path: Path) -> None:
+    winner = sample.trial()
+    slower = Config({**sample.FAST, "num_stages": 4})
+    screened = sample.trial(chosen=slower, stage=Stage.SCREEN, race_id="")
+    others = [sample.trial(executor="replay"), sample.trial(policy=Policy("eager")), sample.trial(source_hash="0" * 16)]
+    Store(tmp_path / "store").append([winner, screened, *others])
+    results = tmp_path / "results"
+    for _ in range(2):
+        run("--store", tmp_path / "store", "--results", results)
+        assert set(shipped_grid("flash_attention", results=results)) == {winner, screened}
+        assert shipped_winners("flash_attention", results=results) == [winner]
+
+
+def test_nothing_to_add_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run("--results", tmp_path / "results")
+    assert ended.value.code == 2
+    assert "expected a FOLDER or a --store" in capsys.readouterr().err
 
 
 def swept(rows: Sequence[Trial], hours: int) -> list[Trial]:

@@ -1,0 +1,167 @@
+"""Fit the times by which the default of ``gluon_hopper`` estimates schedules: ``python -m benchmarks.schedule_times``.
+
+Of each recorded shape without a window and each tile and order of tiles, the fastest config counts, of all GPUs of the
+architecture alike. Each size of tile has the time of a block of its own; one number of keys shares that of an edge, one
+class of heads those of a tile, a program and a launch. They are fitted by least squares of the relative errors, with
+outliers weighted down. Prints what ``search_spaces/flash_attention/schedule_times.py`` holds, with the mean error of
+estimates; then, of recorded shapes where these change the default, both times over that of the best. No GPU.
+"""
+
+import argparse
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from autotune.device import Device
+from autotune.registry import get_implementation
+from autotune.search_spaces.flash_attention import gluon_hopper, schedule_times
+from autotune.search_spaces.flash_attention.schedule_times import Schedule, Times
+from autotune.shape import AttentionShape
+from autotune.table import Store, shipped_grid, shipped_sweeps, shipped_winners
+from autotune.trial import Policy, Status, Trial
+from benchmarks.console import print_head, print_row
+from benchmarks.recorded_shapes import RecordedShape, read_recordings
+from benchmarks.shipped_problems import OPERATION
+
+ROUNDS: Final = 6
+STEP: Final = 1e-5  # us, by which a time is changed to see how often it counts: estimates are linear nearby
+OUTLIER: Final = 0.03  # relative error from which an observation counts less
+FAR: Final = 1.6  # times the best: beyond it a config is slow for other reasons than its tiles
+SHARED: Final = ("tile", "program", "launch")  # by all tiles of a class
+MOST_TILES: Final = 8000  # of a call: in longer ones nothing but the time of a block counts
+
+
+class Observed(NamedTuple):
+    """The least time, in us, of the configs of a shape that have one schedule."""
+
+    shape: AttentionShape
+    device: Device
+    schedule: Schedule
+    time: float
+
+
+def observe(trials: Iterable[Trial]) -> dict[tuple[int, bool], list[Observed]]:
+    """Return what recorded trials say of schedules, by the class of their shape."""
+    least: dict[tuple[AttentionShape, Device, Schedule], float] = {}
+    for trial in trials:
+        shape, usual = trial.shape, (trial.policy, trial.executor) == (Policy(), "gpu")
+        if not usual or trial.status is not Status.OK or trial.timing is None or trial.outcome.conditions.contended:
+            continue
+        assert isinstance(shape, AttentionShape)
+        schedule = gluon_hopper.schedule_of(trial.config, trial.device)
+        tiles = shape.batch * shape.heads * math.ceil(shape.seq_q / schedule.rows)
+        if shape.window is None and tiles <= MOST_TILES:
+            key = shape, trial.device, schedule
+            least[key] = min(trial.timing.median_us, least.get(key, math.inf))
+    best: dict[tuple[AttentionShape, Device], float] = defaultdict(lambda: math.inf)
+    for (shape, device, _), time in least.items():
+        best[shape, device] = min(time, best[shape, device])
+    found: dict[tuple[int, bool], list[Observed]] = defaultdict(list)
+    for (shape, device, schedule), time in least.items():
+        if time <= FAR * best[shape, device]:
+            found[schedule_times.class_of(shape)].append(Observed(shape, device, schedule, time))
+    return found
+
+
+def fit(observed: Sequence[Observed]) -> tuple[dict[tuple[int, int], Times], float]:
+    """Fit times to observations by least squares of relative errors, and return the mean of these, too.
+
+    One consumer's block takes half as long as that of two, which the matrix unit takes at the least: it is rarely
+    measured, and never with many blocks.
+    """
+    tiles = sorted({(each.schedule.consumers, each.schedule.block_k) for each in observed})
+    parameters: list[Parameter] = [("block", tile) for tile in tiles if tile[0] > 1]
+    parameters += [("edge", block_k) for block_k in sorted({block_k for _, block_k in tiles})]
+    parameters += [(name, None) for name in SHARED]
+    values = dict.fromkeys(parameters, 1.0)
+    errors = np.zeros(len(observed))
+    for _ in range(ROUNDS):
+        counts, estimates = zip(*(_linearize(each, values) for each in observed), strict=True)
+        measured = np.array([each.time for each in observed])
+        matrix = np.array([[count.get(each, 0.0) for each in parameters] for count in counts]) / measured[:, None]
+        errors = np.abs(np.log(np.array(estimates) / measured))
+        weights = 1.0 / np.maximum(errors, OUTLIER)
+        values = dict(zip(parameters, _solve(matrix * weights[:, None], weights), strict=True))
+    return {tile: _times_of(tile, values) for tile in tiles}, float(errors.mean())
+
+
+Parameter = tuple[str, Any]
+
+
+def _times_of(tile: tuple[int, int], values: dict[Parameter, float]) -> Times:
+    consumers, block_k = tile
+    block = values["block", tile] if consumers > 1 else values["block", (2, block_k)] / 2
+    return Times(block, values["edge", block_k], *(values[name, None] for name in SHARED))
+
+
+def _linearize(observed: Observed, values: dict[Parameter, float]) -> tuple[dict[Parameter, float], float]:
+    """Return how often each parameter counts in an estimate, near these values, and the estimate."""
+    shape, device, schedule, _ = observed
+    tile = schedule.consumers, schedule.block_k
+    names = [("block", tile if tile[0] > 1 else (2, tile[1])), ("edge", tile[1]), *((name, None) for name in SHARED)]
+
+    def estimate(values: dict[Parameter, float]) -> float:
+        return schedule_times.estimate(shape, schedule, _times_of(tile, values), device.sm_count)
+
+    base = estimate(values)
+    counts = {name: (estimate({**values, name: values[name] + STEP}) - base) / STEP for name in names}
+    return counts, base
+
+
+def _solve(matrix: Any, wanted: Any) -> list[float]:
+    """Return the least squares solution in which nothing is negative."""
+    kept = list(range(matrix.shape[1]))
+    while True:
+        solution = np.linalg.lstsq(matrix[:, kept], wanted, rcond=None)[0]
+        if (solution >= 0.0).all():
+            found = dict(zip(kept, map(float, solution), strict=True))
+            return [found.get(column, 0.0) for column in range(matrix.shape[1])]
+        kept = [column for column, value in zip(kept, solution, strict=True) if value >= 0.0]
+
+
+def print_class(kind: tuple[int, bool], observed: Sequence[Observed]) -> None:
+    """Fit a class and print it as the module holds it."""
+    found, error = fit(observed)
+    print(f"    {kind}: {{  # {len(observed)} schedules, in the mean {error:.1%} off")
+    for tile, times in found.items():
+        print(f"        {tile}: Times({', '.join(f'{value:.2f}' for value in times)}),")
+    print("    },")
+
+
+def print_changed(recordings: Iterable[RecordedShape]) -> None:
+    """Print the recorded shapes where the default is not the usual schedule, and both times over that of the best."""
+    print_head("usual", "default", "shape", "")
+    for each in recordings:
+        assert isinstance(each.shape, AttentionShape)
+        usual = gluon_hopper.usual_schedule(each.shape, each.device)
+        if each.default != usual:
+            ratios = (each.ratios.get(config, math.nan) for config in (usual, each.default))
+            differs = {name: value for name, value in each.default.items() if value != usual[name]}
+            print_row(*(f"{ratio:.3f}" for ratio in ratios), each.shape, differs)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.schedule_times",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--store", type=Path, action="append", default=[], help="trials beside those that ship")
+    given = parser.parse_args(arguments)
+    implementation = get_implementation(OPERATION, "gluon_hopper")
+    name = implementation.name
+    tables: list[Sequence[Trial]] = [sweep.trials() for sweep in shipped_sweeps(OPERATION, implementation=name)]
+    tables += [shipped_grid(OPERATION, implementation=name), shipped_winners(OPERATION, implementation=name)]
+    tables += [Store(store).trials(OPERATION) for store in given.store]
+    trials = [trial for table in tables for trial in table if trial.implementation == name]
+    for kind, observed in sorted(observe(trials).items()):
+        print_class(kind, observed)
+    print_changed(read_recordings(implementation, tables))
+
+
+if __name__ == "__main__":
+    main()

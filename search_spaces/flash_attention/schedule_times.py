@@ -1,0 +1,165 @@
+"""The time of a schedule of ``gluon_hopper``, estimated: that of the multiprocessor with the most to do.
+
+A program takes one tile of queries after another, each a fixed number of tiles behind the last, and a multiprocessor
+holds one program, by the registers of its consumers. So a call ends when the busiest multiprocessor has done its tiles:
+their number is rounded up, those of a causal mask differ in length, and an order may give one program all long ones. A
+tile takes a time of its own and one for each block of keys, more where the edge of a mask goes through the block.
+"""
+
+import heapq
+import math
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.search_spaces.flash_attention.warp_groups import ROWS, part_widths
+from autotune.shape import AttentionShape
+
+# Of more tiles, the first heads stand for all, and of more programs the last: what is uneven there is little of all.
+MOST_TILES, MOST_PROGRAMS = 32768, 1024
+
+
+class Times(NamedTuple):
+    """Microseconds that a multiprocessor is busy with each, and that a launch takes in addition."""
+
+    block: float  # of keys that every row of a tile sees
+    edge: float  # in addition, of one that some rows do not see
+    tile: float
+    program: float
+    launch: float
+
+
+class Schedule(NamedTuple):
+    """The rows and keys of a tile, and the order of tiles; ``workers`` programs share them, or each has its own."""
+
+    consumers: int
+    block_k: int
+    workers: int | None
+    section: int
+    row_order: str
+
+    @property
+    def rows(self) -> int:
+        """The rows of a tile."""
+        return self.consumers * ROWS
+
+
+# By the columns of keys, and with softcap or without: fitted to 1,374 schedules that NVIDIA H200s and H100s recorded
+# until 2026-11-27 (``python -m benchmarks.schedule_times``). A tile that is not here has too few recordings.
+TIMES: Final[Mapping[tuple[int, bool], Mapping[tuple[int, int], Times]]] = {
+    (64, False): {
+        (2, 64): Times(0.56, 0.00, 1.00, 2.80, 3.18),
+        (2, 128): Times(1.10, 0.11, 1.00, 2.80, 3.18),
+        (3, 64): Times(0.82, 0.00, 1.00, 2.80, 3.18),
+        (3, 128): Times(1.47, 0.11, 1.00, 2.80, 3.18),
+    },
+    (96, False): {
+        (2, 128): Times(1.38, 0.89, 0.82, 2.30, 0.00),
+    },
+    (128, False): {
+        (1, 64): Times(0.42, 0.00, 1.05, 2.46, 2.39),
+        (1, 128): Times(0.74, 0.33, 1.05, 2.46, 2.39),
+        (2, 64): Times(0.83, 0.00, 1.05, 2.46, 2.39),
+        (2, 128): Times(1.48, 0.33, 1.05, 2.46, 2.39),
+        (3, 64): Times(1.21, 0.00, 1.05, 2.46, 2.39),
+    },
+    (128, True): {
+        (2, 64): Times(1.35, 0.49, 0.00, 2.58, 4.14),
+        (2, 128): Times(2.76, 4.08, 0.00, 2.58, 4.14),
+        (3, 64): Times(2.13, 0.49, 0.00, 2.58, 4.14),
+    },
+    (192, False): {
+        (2, 64): Times(1.02, 0.00, 2.18, 1.11, 4.01),
+        (2, 128): Times(1.71, 0.79, 2.18, 1.11, 4.01),
+    },
+    (256, False): {
+        (2, 64): Times(1.31, 0.00, 3.28, 1.01, 1.28),
+    },
+    (256, True): {
+        (2, 64): Times(1.78, 2.12, 0.00, 0.86, 2.22),
+    },
+}
+
+
+def class_of(shape: AttentionShape) -> tuple[int, bool]:
+    """Return the columns of keys of a tile, and True with softcap: what ``TIMES`` distinguishes."""
+    parts, width_k, _ = part_widths(shape.head_dim, shape.head_dim_v)
+    return parts * width_k, bool(shape.softcap)
+
+
+def estimate(shape: AttentionShape, schedule: Schedule, times: Times, multiprocessors: int) -> float:
+    """Return the microseconds until the busiest of so many multiprocessors is done, from the launch on."""
+    rows = tile_times(shape, schedule.rows, schedule.block_k, times)
+    heads = shape.batch * shape.heads
+    if schedule.workers is None:  # a tile goes to who is free: before the last ones all are equally busy
+        last = min(heads, max(1, MOST_PROGRAMS // len(rows)))
+        evenly = (heads - last) * (sum(rows) + len(rows) * times.program) / multiprocessors
+        return times.launch + evenly + _busiest(rows, last, schedule, times, multiprocessors)
+    some = min(heads, max(1, MOST_TILES // len(rows)))
+    return times.launch + _busiest(rows, some, schedule, times, multiprocessors) * heads / some
+
+
+def _busiest(rows: Sequence[float], heads: int, schedule: Schedule, times: Times, multiprocessors: int) -> float:
+    tiles = in_order(rows, heads, schedule.section, schedule.row_order)
+    count = min(schedule.workers or len(tiles), len(tiles))
+    shares = np.zeros((-(-len(tiles) // count), count))
+    shares.ravel()[: len(tiles)] = tiles
+    programs = shares.sum(axis=0) + times.program
+    if count <= multiprocessors:
+        return float(programs.max())
+    busy: list[float] = programs[:multiprocessors].tolist()
+    heapq.heapify(busy)
+    for program in programs[multiprocessors:].tolist():  # each begins where one has ended
+        heapq.heapreplace(busy, busy[0] + program)
+    return max(busy)
+
+
+def lower_bound(shape: AttentionShape, tile: tuple[int, int], times: Times, multiprocessors: int) -> float:
+    """Return the microseconds that tiles of so many consumers and keys take at least, in whatever order they come."""
+    consumers, block_k = tile
+    rows = tile_times(shape, consumers * ROWS, block_k, times)
+    evenly = sum(rows) * shape.batch * shape.heads / multiprocessors
+    return times.launch + times.program + max(evenly, *rows)
+
+
+def tile_times(shape: AttentionShape, rows: int, block: int, times: Times) -> tuple[float, ...]:
+    """Return the time of each tile of a head, from its first rows to its last; of shapes without a window.
+
+    Args:
+        rows: of queries of a tile.
+        block: keys of a block.
+    """
+    return _tile_times(shape.seq_q, shape.seq_kv, shape.causal, rows, block, times)
+
+
+@lru_cache(maxsize=1024)
+def _tile_times(seq_q: int, seq_kv: int, causal: bool, rows: int, block: int, times: Times) -> tuple[float, ...]:
+    found = []
+    for first in range(0, seq_q, rows):
+        last = min(first + rows, seq_q) - 1
+        seen, whole = seq_kv, seq_kv  # keys that some row sees, and those that each does
+        if causal:
+            seen, whole = (min(max(row + seq_kv - seq_q + 1, 0), seq_kv) for row in (last, first))
+        blocks = max(1, math.ceil(seen / block))
+        found.append(times.tile + blocks * times.block + (blocks - whole // block) * times.edge)
+    return tuple(found)
+
+
+def in_order(rows: Sequence[float], heads: int, section: int, row_order: str) -> NDArray[np.float64]:
+    """Return the times of the tiles of so many heads in the order in which programs take them.
+
+    Tiles come by sections of heads: the same rows of each head, then the next rows. ``alternating`` begins with the
+    last rows in even heads.
+    """
+    backwards = rows[::-1]
+    even = rows if row_order == "natural" else backwards
+    odd = backwards if row_order == "reversed" else rows
+    pair = np.array((even, odd))
+    if section == 1:
+        return np.tile(pair.ravel(), (heads + 1) // 2)[: heads * len(rows)]
+    of_heads = np.tile(pair, (section // 2, 1))
+    whole, rest = divmod(heads, section)
+    return np.concatenate([np.tile(of_heads.T.ravel(), whole), of_heads[:rest].T.ravel()])

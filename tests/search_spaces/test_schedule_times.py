@@ -1,0 +1,148 @@
+"""Estimates of schedules against a program that goes through tiles as the kernel does, and against recorded times."""
+
+import math
+from dataclasses import replace
+from statistics import fmean
+
+import pytest
+
+from autotune.device import NVIDIA_H200
+from autotune.search_spaces.flash_attention import schedule_times
+from autotune.search_spaces.flash_attention.gluon_hopper import IMPLEMENTATION, schedule_of, usual_schedule
+from autotune.search_spaces.flash_attention.schedule_times import TIMES, Schedule, Times, class_of, estimate
+from autotune.shape import AttentionShape
+from autotune.space import Config
+from autotune.table import Sweep, shipped_sweeps
+from autotune.trial import Status
+
+SHAPE = AttentionShape(batch=3, heads=10, kv_heads=2, seq_q=300, head_dim=128, causal=True)
+TIMES_OF_ALL = Times(block=1.0, edge=0.25, tile=0.5, program=2.0, launch=3.0)
+
+
+def locate(number: int, shape: AttentionShape, schedule: Schedule) -> int:
+    """Return the first row of a tile, as ``gluon_hopper``'s ``locate_tile`` computes it."""
+    blocks = math.ceil(shape.seq_q / schedule.rows)
+    section = schedule.section
+    first = number // (section * blocks) * section
+    heads = min(section, shape.batch * shape.heads - first)
+    inside = number - first * blocks
+    head, block = first + inside % heads, inside // heads
+    flips = {"natural": 0, "reversed": 3, "alternating": 1}[schedule.row_order]
+    return (blocks - 1 - block if flips >> (head % 2) & 1 else block) * schedule.rows
+
+
+def tile_time(first: int, shape: AttentionShape, schedule: Schedule, times: Times) -> float:
+    """Look at every row and key of a tile."""
+    rows = range(first, min(first + schedule.rows, shape.seq_q))
+    diagonal = shape.seq_kv - shape.seq_q
+    seen, edges = 0, 0
+    for low in range(0, shape.seq_kv, schedule.block_k):
+        keys = range(low, min(low + schedule.block_k, shape.seq_kv))
+        visible = [not shape.causal or key <= row + diagonal for row in rows for key in keys]
+        seen += any(visible)
+        edges += any(visible) and not (all(visible) and len(keys) == schedule.block_k)
+    blocks = max(1, seen)  # one is masked where no row sees any key
+    return times.tile + blocks * times.block + max(edges, blocks - seen) * times.edge
+
+
+def walk(shape: AttentionShape, schedule: Schedule, times: Times, multiprocessors: int) -> float:
+    """Let programs take their tiles one by one, each on the multiprocessor that is free first."""
+    count = shape.batch * shape.heads * math.ceil(shape.seq_q / schedule.rows)
+    workers = min(count, schedule.workers or count)
+    free = [0.0] * multiprocessors
+    for program in range(workers):
+        numbers = range(program, count, workers)
+        taken = times.program + sum(
+            tile_time(locate(each, shape, schedule), shape, schedule, times) for each in numbers
+        )
+        free[free.index(min(free))] += taken
+    return times.launch + max(free)
+
+
+@pytest.mark.parametrize("workers", [None, 5, 7, 9])
+@pytest.mark.parametrize(
+    ("section", "order"), [(1, "natural"), (1, "alternating"), (4, "reversed"), (16, "alternating")]
+)
+@pytest.mark.parametrize(
+    "shape",
+    [
+        SHAPE,
+        replace(SHAPE, causal=False),
+        replace(SHAPE, seq_kv=410),
+        replace(SHAPE, seq_kv=130),
+        replace(SHAPE, seq_q=1, seq_kv=64),
+    ],
+    ids=str,
+)
+def test_an_estimate_is_the_time_of_who_is_done_last(
+    shape: AttentionShape, section: int, order: str, workers: int | None
+) -> None:
+    schedule = Schedule(1, 64, workers, section, order)
+    assert estimate(shape, schedule, TIMES_OF_ALL, 6) == pytest.approx(walk(shape, schedule, TIMES_OF_ALL, 6))
+
+
+@pytest.mark.parametrize(("section", "order"), [(1, "natural"), (1, "alternating"), (16, "reversed")])
+@pytest.mark.parametrize("workers", [132, 264, None])
+def test_of_many_tiles_some_heads_stand_for_all(
+    section: int, order: str, workers: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shape = AttentionShape(batch=64, heads=128, seq_q=1386, head_dim=128, causal=True)
+    schedule = Schedule(2, 128, workers, section, order)
+    estimated = estimate(shape, schedule, TIMES_OF_ALL, 132)
+    monkeypatch.setattr(schedule_times, "MOST_TILES", 10**6)
+    monkeypatch.setattr(schedule_times, "MOST_PROGRAMS", 10**6)
+    assert estimated == pytest.approx(estimate(shape, schedule, TIMES_OF_ALL, 132), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "sweep",
+    shipped_sweeps("flash_attention", implementation="gluon_hopper"),
+    ids=lambda sweep: str(sweep.trials()[0].shape),
+)
+def test_estimates_are_near_what_a_gpu_recorded(sweep: Sweep) -> None:
+    """Of each tile and order of tiles the best of what else differs."""
+    trials, least = sweep.trials(), dict[Schedule, float]()
+    for trial in trials:
+        if trial.status is Status.OK and trial.timing is not None:
+            schedule = schedule_of(trial.config, trial.device)
+            least[schedule] = min(trial.timing.median_us, least.get(schedule, math.inf))
+    shape = trials[0].shape
+    assert isinstance(shape, AttentionShape)
+    known = TIMES[class_of(shape)]
+    ratios = [
+        estimate(shape, schedule, known[tile], NVIDIA_H200.sm_count) / time
+        for schedule, time in least.items()
+        if (tile := (schedule.consumers, schedule.block_k)) in known and time < 1.6 * min(least.values())
+    ]
+    assert len(ratios) >= 5
+    assert fmean(abs(math.log(ratio)) for ratio in ratios) < 0.08
+
+
+# What it is for: the default
+
+
+def default(**fields: object) -> Config:
+    shape = AttentionShape(head_dim=128, **fields)  # type: ignore[arg-type]
+    return IMPLEMENTATION.space.default(shape, NVIDIA_H200)
+
+
+def test_short_sequences_do_not_leave_most_rows_of_their_tiles_empty() -> None:
+    """The usual one took 2.1 times as long (NVIDIA H200, 2026-11-27)."""
+    found = default(batch=31, heads=64, kv_heads=8, seq_q=129, causal=True)
+    assert (found["consumers"], found["BLOCK_K"]) == (3, 64)
+    assert default(batch=1, heads=24, seq_q=158)["consumers"] == 1
+
+
+def test_no_program_has_all_the_long_tiles() -> None:
+    """132 programs over 12 heads of 11 tiles each: every program has the same rows of each head it comes to."""
+    shape = AttentionShape(batch=5, heads=24, kv_heads=8, seq_q=1386, head_dim=128, causal=True)
+    usual, found = usual_schedule(shape, NVIDIA_H200), IMPLEMENTATION.space.default(shape, NVIDIA_H200)
+    assert (usual["workers"], usual["row_order"]) == ("sm", "alternating")
+    assert found != usual
+    assert {**found, "workers": "sm", "section": 1, "row_order": "alternating"} == dict(usual)
+
+
+@pytest.mark.parametrize("fields", [{"window": 128}, {"softcap": True}])
+def test_where_estimates_err_the_usual_schedule_stays(fields: dict[str, object]) -> None:
+    shape = AttentionShape(batch=4, heads=48, kv_heads=8, seq_q=512, head_dim=128, causal=True, **fields)  # type: ignore[arg-type]
+    assert IMPLEMENTATION.space.default(shape, NVIDIA_H200) == usual_schedule(shape, NVIDIA_H200)
