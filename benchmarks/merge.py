@@ -2,8 +2,8 @@
 
 A folder is one that ``benchmarks.record --results`` named. Of each problem the newest race decides, of two sweeps of
 one problem the newer is kept, and grids keep all trials: neither the order of the folders nor merging one twice makes a
-difference. The trials of a ``--store``, as ``benchmarks.served_regret --drawn`` keeps one, join the grids, as far as a
-GPU measured them by the usual policy and of today's source.
+difference. The trials of a ``--store``, as ``benchmarks.served_regret --drawn`` keeps one, join the grids, and their
+winners the others, as far as a GPU measured them by the usual policy and of today's source.
 """
 
 import argparse
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from autotune.errors import TableError
-from autotune.registry import get_implementation, operation_names
+from autotune.registry import operation_names, our_implementations
 from autotune.table import Store, grid_path, shipped_grid, shipped_sweeps, shipped_winners, winners, write_shipped
 from autotune.trial import Policy, Trial
 
@@ -50,12 +50,13 @@ def add_grid(operation: str, trials: Iterable[Trial], results: Path) -> None:
 
 
 def stored(operation: str, store: Path) -> list[Trial]:
-    """Return the trials of a store that may ship."""
+    """Return the trials of a store that may ship: of implementations of ours, not of those that a user registered."""
+    sources = {each.name: each.source_hash for each in our_implementations(operation)}
     return [
         trial
         for trial in Store(store).trials(operation)
         if (trial.executor, trial.policy) == ("gpu", Policy())
-        and trial.source_hash == get_implementation(operation, trial.implementation).source_hash
+        and trial.source_hash == sources.get(trial.implementation)
     ]
 
 
@@ -79,7 +80,9 @@ def merge(sources: Sequence[Path], results: Path, stores: Sequence[Path] = ()) -
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.merge", description=__doc__)
     parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER")
-    parser.add_argument("--store", action="append", default=[], type=Path, help="trials that join the grids")
+    parser.add_argument(
+        "--store", action="append", default=[], type=Path, help="trials that join the grids and the winners"
+    )
     parser.add_argument("--results", type=Path, default=RESULTS, help="what they are added to [default: results/]")
     given = parser.parse_args(arguments)
     sources = [*given.folders, *given.store]

@@ -3,7 +3,7 @@
 Of each recorded shape without a window and each tile and order of tiles, the fastest config counts, of all GPUs of the
 architecture alike. Each size of tile has the time of a block of its own; one number of keys shares that of an edge, one
 class of heads those of a tile, a program and a launch. They are fitted by least squares of the relative errors, with
-outliers weighted down. Prints what ``search_spaces/flash_attention/schedule_times.py`` holds, with the mean error of
+outliers weighted down. Prints what ``search_spaces/flash_attention/makespan.py`` holds, with the mean error of
 estimates; then, of recorded shapes where these change the default, both times over that of the best. No GPU.
 """
 
@@ -18,8 +18,8 @@ import numpy as np
 
 from autotune.device import Device
 from autotune.registry import get_implementation
-from autotune.search_spaces.flash_attention import gluon_hopper, schedule_times
-from autotune.search_spaces.flash_attention.schedule_times import Schedule, Times
+from autotune.search_spaces.flash_attention import gluon_hopper, makespan
+from autotune.search_spaces.flash_attention.makespan import TileSchedule, Times
 from autotune.shape import AttentionShape
 from autotune.table import Store, shipped_grid, shipped_sweeps, shipped_winners
 from autotune.trial import Policy, Status, Trial
@@ -35,18 +35,21 @@ SHARED: Final = ("tile", "program", "launch")  # by all tiles of a class
 MOST_TILES: Final = 8000  # of a call: in longer ones nothing but the time of a block counts
 
 
+Parameter = tuple[str, Any]  # its name, and the tile or the number of keys that it is of
+
+
 class Observed(NamedTuple):
     """The least time, in us, of the configs of a shape that have one schedule."""
 
     shape: AttentionShape
     device: Device
-    schedule: Schedule
+    schedule: TileSchedule
     time: float
 
 
-def observe(trials: Iterable[Trial]) -> dict[tuple[int, bool], list[Observed]]:
+def observe(trials: Iterable[Trial]) -> dict[tuple[int, int, bool], list[Observed]]:
     """Return what recorded trials say of schedules, by the class of their shape."""
-    least: dict[tuple[AttentionShape, Device, Schedule], float] = {}
+    least: dict[tuple[AttentionShape, Device, TileSchedule], float] = {}
     for trial in trials:
         shape, usual = trial.shape, (trial.policy, trial.executor) == (Policy(), "gpu")
         if not usual or trial.status is not Status.OK or trial.timing is None or trial.outcome.conditions.contended:
@@ -60,10 +63,10 @@ def observe(trials: Iterable[Trial]) -> dict[tuple[int, bool], list[Observed]]:
     best: dict[tuple[AttentionShape, Device], float] = defaultdict(lambda: math.inf)
     for (shape, device, _), time in least.items():
         best[shape, device] = min(time, best[shape, device])
-    found: dict[tuple[int, bool], list[Observed]] = defaultdict(list)
+    found: dict[tuple[int, int, bool], list[Observed]] = defaultdict(list)
     for (shape, device, schedule), time in least.items():
         if time <= FAR * best[shape, device]:
-            found[schedule_times.class_of(shape)].append(Observed(shape, device, schedule, time))
+            found[makespan.class_of(shape)].append(Observed(shape, device, schedule, time))
     return found
 
 
@@ -89,9 +92,6 @@ def fit(observed: Sequence[Observed]) -> tuple[dict[tuple[int, int], Times], flo
     return {tile: _times_of(tile, values) for tile in tiles}, float(errors.mean())
 
 
-Parameter = tuple[str, Any]
-
-
 def _times_of(tile: tuple[int, int], values: dict[Parameter, float]) -> Times:
     consumers, block_k = tile
     block = values["block", tile] if consumers > 1 else values["block", (2, block_k)] / 2
@@ -105,7 +105,7 @@ def _linearize(observed: Observed, values: dict[Parameter, float]) -> tuple[dict
     names = [("block", tile if tile[0] > 1 else (2, tile[1])), ("edge", tile[1]), *((name, None) for name in SHARED)]
 
     def estimate(values: dict[Parameter, float]) -> float:
-        return schedule_times.estimate(shape, schedule, _times_of(tile, values), device.sm_count)
+        return makespan.estimate(shape, schedule, _times_of(tile, values), device.sm_count)
 
     base = estimate(values)
     counts = {name: (estimate({**values, name: values[name] + STEP}) - base) / STEP for name in names}
@@ -123,7 +123,7 @@ def _solve(matrix: Any, wanted: Any) -> list[float]:
         kept = [column for column, value in zip(kept, solution, strict=True) if value >= 0.0]
 
 
-def print_class(kind: tuple[int, bool], observed: Sequence[Observed]) -> None:
+def print_class(kind: tuple[int, int, bool], observed: Sequence[Observed]) -> None:
     """Fit a class and print it as the module holds it."""
     found, error = fit(observed)
     print(f"    {kind}: {{  # {len(observed)} schedules, in the mean {error:.1%} off")

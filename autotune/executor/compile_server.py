@@ -28,7 +28,16 @@ from autotune.device import Device
 from autotune.errors import one_line
 from autotune.executor import messages
 from autotune.executor.child import die_with_parent, end_imports, outlive_parent, send, take_standard_output
-from autotune.executor.compile_tasks import PROBE_SECONDS, UNOPENED, Guess, Job, Problem, Task, make_task, verdict_on
+from autotune.executor.compile_tasks import (
+    PROBE_SECONDS,
+    UNOPENED,
+    CompileProblem,
+    CompileTask,
+    Guess,
+    Job,
+    make_task,
+    verdict_on,
+)
 from autotune.executor.compiler import (
     PROBE,
     PROBE_KERNEL,
@@ -51,7 +60,7 @@ class CompileServer:
         self._jobs = jobs
         self._timeout = timeout
         self._parent = os.getppid()
-        self._problems: dict[int, Problem] = {}  # by number; the first with something to compile is next
+        self._problems: dict[int, CompileProblem] = {}  # by number; the first with something to compile is next
         self._guesses: deque[Guess] = deque()
         self._running: dict[int, Job] = {}
         self._selector = selectors.DefaultSelector()
@@ -90,8 +99,8 @@ class CompileServer:
                 use_target(request.device.architecture)
                 self._device = request.device
             case messages.OpenProblem():
-                self._problems[request.number] = Problem(*request.problem.resolve())
-                self._forget_first_guesses(request.problem)
+                self._problems[request.number] = CompileProblem.of(request.problem)
+                self._guesses = deque(each for each in self._guesses if not self._is_asked_for(each))
             case messages.ExpectProblem():
                 asked = (messages.Compile(UNOPENED, each, request.every_output) for each in request.candidates)
                 self._guesses.extend(Guess(each, request.problem) for each in asked)
@@ -107,11 +116,12 @@ class CompileServer:
                     reason = f"{request.candidate.implementation}: {one_line(error)}"
                     self._send(messages.MachineFault(reason, request.number))
 
-    def _forget_first_guesses(self, problem: messages.ProblemReference) -> None:
-        """Forget what a problem begins with: it asks for that itself from now on, and for its race's binaries later."""
-        self._guesses = deque(each for each in self._guesses if each.problem != problem or each.request.every_output)
+    def _is_asked_for(self, guess: Guess) -> bool:
+        """Return True if its problem is open: that asks for its first binaries itself, for its race's only later."""
+        is_open = any(each.reference == guess.problem for each in self._problems.values())
+        return is_open and not guess.request.every_output
 
-    def _next(self) -> deque[Task] | deque[Guess]:
+    def _next(self) -> deque[CompileTask] | deque[Guess]:
         """Return what waits of the problem whose turn it is; guesses where nothing waits, if there are any."""
         return next((each.waiting for each in self._problems.values() if each.waiting), self._guesses)
 
@@ -134,7 +144,7 @@ class CompileServer:
             self._running[read_end] = Job(task, pid, read_end, time.monotonic() + patience)
             self._selector.register(read_end, selectors.EVENT_READ)
 
-    def _make_room(self, coming: Task | Guess) -> bool:
+    def _make_room(self, coming: CompileTask | Guess) -> bool:
         """Return True if a compiler may begin with what comes.
 
         A search that waits for its compiles must not lose a second to a guess about another: guesses are ended for it,
@@ -146,15 +156,16 @@ class CompileServer:
                 return False
             youngest, guess = guesses[-1]
             self._end(youngest)
-            self._guesses.appendleft(guess)
+            if not self._is_asked_for(guess):
+                self._guesses.appendleft(guess)
         return True
 
-    def _limit(self, coming: Task | Guess) -> int:
+    def _limit(self, coming: CompileTask | Guess) -> int:
         """Return the number of compilers that may run; one alone while a task is tried again."""
         tasks = (coming, *(job.task for job in self._running.values()))
         return 1 if any(task.is_again for task in tasks) else self._jobs
 
-    def _compile(self, task: Task | Guess, pipe: int, server: int) -> None:
+    def _compile(self, task: CompileTask | Guess, pipe: int, server: int) -> None:
         """In the forked child: compile, answer, and end without running the parent's exit handlers."""
         code = 1
         try:
@@ -167,7 +178,7 @@ class CompileServer:
         finally:
             os._exit(code)
 
-    def _try_to_compile(self, task: Task) -> messages.FromServer:
+    def _try_to_compile(self, task: CompileTask) -> messages.FromServer:
         request, also = task.request, task.also
         compile_it = partial(compile_candidate, task.kernel, request.candidate, task.shape, self._device, also=also)
         try:
@@ -193,7 +204,7 @@ class CompileServer:
             answer = verdict_on(job, Status.COMPILE_ERROR, f"the compiler {how}")
         self._judge(job.task, answer)
 
-    def _judge(self, task: Task | Guess, answer: Any) -> None:
+    def _judge(self, task: CompileTask | Guess, answer: Any) -> None:
         """Answer, or try again, or ask the probe first; of a guess the cache has all that is wanted."""
         if isinstance(task, Guess):
             return
@@ -219,7 +230,7 @@ class CompileServer:
     def _probe(self, number: int) -> None:
         """Compile the least kernel next of what is compiled for a problem."""
         problem = self._problems[number]
-        problem.waiting.appendleft(Task(messages.Compile(number, PROBE), PROBE_KERNEL, problem.shape))
+        problem.waiting.appendleft(CompileTask(messages.Compile(number, PROBE), PROBE_KERNEL, problem.shape))
 
     def _settle_doubt(self, probed: Outcome) -> None:
         """Believe the failures, or tell that this machine cannot compile the least kernel."""
@@ -258,7 +269,8 @@ class CompileServer:
 
     def _close(self, number: int) -> None:
         """End what is compiled for a problem; a probe that others wait for is one of theirs from then on."""
-        self._problems.pop(number, None)
+        if (problem := self._problems.pop(number, None)) is not None:
+            self._guesses = deque(each for each in self._guesses if each.problem != problem.reference)
         for job in [job for job in self._running.values() if job.number == number]:
             self._end(job)
         was_probing = bool(self._doubted) and self._doubted[0].number == number
@@ -269,7 +281,7 @@ class CompileServer:
     def _keep(self, request: messages.KeepCompiling) -> None:
         """End what is compiled for a problem but for what is kept, and the probe, which doubts wait for."""
 
-        def is_kept(task: Task | Guess) -> bool:
+        def is_kept(task: CompileTask | Guess) -> bool:
             is_wanted = task.request.every_output and task.request.candidate in request.candidates
             return is_wanted or task.is_probe
 

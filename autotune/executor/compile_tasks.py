@@ -17,13 +17,19 @@ UNOPENED: Final = 0  # the number of every problem that no pool has opened yet: 
 
 
 @dataclass
-class Problem:
+class CompileProblem:
     """A problem: what each implementation is checked on, and what waits for a compiler."""
 
     operation: Operation[Any]
     shape: Shape
+    reference: messages.ProblemReference
     checks: dict[str, tuple[Shape, ...]] = field(default_factory=dict)
-    waiting: "deque[Task]" = field(default_factory=deque)
+    waiting: "deque[CompileTask]" = field(default_factory=deque)
+
+    @classmethod
+    def of(cls, reference: messages.ProblemReference) -> "CompileProblem":
+        """Return the problem that a message refers to."""
+        return cls(*reference.resolve(), reference)
 
     def checked_on(self, name: str) -> tuple[Shape, ...]:
         """Return the shapes that the worker checks an implementation on, beside its own; once for a problem."""
@@ -35,7 +41,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class CompileTask:
     """A request, the kernel it is about, and if it is tried again: then it runs alone, and is believed."""
 
     request: messages.Compile
@@ -63,15 +69,15 @@ class Guess:
     is_again: ClassVar[bool] = False
     is_probe: ClassVar[bool] = False
 
-    def resolve(self) -> Task:
-        return make_task(Problem(*self.problem.resolve()), self.request)
+    def resolve(self) -> CompileTask:
+        return make_task(CompileProblem.of(self.problem), self.request)
 
 
 @dataclass
 class Job:
     """One forked compiler: the task it works on, the pipe it answers through, and when it must be done."""
 
-    task: Task | Guess
+    task: CompileTask | Guess
     pid: int
     pipe: int
     deadline: float
@@ -82,10 +88,10 @@ class Job:
         return self.task.request.number
 
 
-def make_task(problem: Problem, request: messages.Compile) -> Task:
+def make_task(problem: CompileProblem, request: messages.Compile) -> CompileTask:
     """Make the task of a request; its kernel is imported here once, so that every forked compiler has it."""
     name = request.candidate.implementation
-    return Task(request, load_kernel(problem.operation.name, name), problem.shape, problem.checked_on(name))
+    return CompileTask(request, load_kernel(problem.operation.name, name), problem.shape, problem.checked_on(name))
 
 
 def verdict_on(job: Job, status: Status, message: str) -> messages.Compiled:

@@ -93,9 +93,7 @@ class GridRecording:
     def missing(self, cells: Sequence[GridCell]) -> list[GridCell]:
         """Return the problems for which an implementation has no winner of this source and Triton on this device, in
         store or results, or whose default of today was not measured."""
-        return [
-            each for each in cells if not all(self._is_recorded(part, each.shape) for part in self.parts_for(each))
-        ]
+        return [each for each in cells if not all(self._is_recorded(part, each.shape) for part in self.parts_for(each))]
 
     def _is_recorded(self, part: Part, shape: Shape) -> bool:
         implementation, toolchain = part.knowledge.implementation, self.executor.toolchain

@@ -11,8 +11,8 @@ from autotune.dtypes import ITEM_BYTES
 from autotune.errors import InvalidShapeError
 from autotune.implementation import Implementation
 from autotune.search_spaces import bounds
-from autotune.search_spaces.flash_attention import schedule_times
-from autotune.search_spaces.flash_attention.schedule_times import Schedule, Times
+from autotune.search_spaces.flash_attention import makespan
+from autotune.search_spaces.flash_attention.makespan import TileSchedule, Times
 from autotune.search_spaces.flash_attention.warp_groups import REGISTERS, ROWS, part_widths
 from autotune.search_spaces.sources import SHARED, kernel_files
 from autotune.shape import AttentionShape
@@ -36,10 +36,11 @@ GROUP_THREADS: Final = 128
 BARRIER_BYTES: Final = 512  # and more than the alignment of tiles takes
 FEW_KEYS: Final = 512  # that a row sees: of more, little of a long block is wasted on the edges of a mask
 HELD_KEYS: Final = 384  # of a ring: copies are one block ahead of the products, and a second one in their stead
-# By estimates, for which another schedule than the usual is the default: with softcap they err more.
-LEAST_GAIN, LEAST_GAIN_SOFTCAP = 0.05, 0.15
-NEARLY: Final = 0.98  # of what is best so far: less is not looked for
-TimesByTile = Mapping[tuple[int, int], Times]
+# What another schedule must gain over the usual, by estimates: about twice what these err by in the mean, 2 to 4 %, 6 %
+# with softcap (``benchmarks.schedule_times``, 2026-11-27). None is looked for that is not 2 % below the best so far.
+LEAST_GAIN: Final = 0.05
+LEAST_GAIN_SOFTCAP: Final = 0.15
+NEARLY: Final = 0.98
 # Workers, section and row order of what is tried; the first three where all tiles of a head are alike.
 ORDERS: Final = (
     *((workers, 1, "natural") for workers in ("sm", "sm-1", "2sm")),
@@ -139,18 +140,18 @@ def default(shape: AttentionShape, device: Device) -> Config:
     """Return the usual schedule, or the tiles and their order by which the busiest multiprocessor is done much sooner.
 
     Short sequences may leave most rows of the usual tiles empty, and one program may get all long tiles of their order:
-    31 x 64 heads of 128 over 129 tokens took 2.1 times as long as with tiles of 192 rows, 5 x 24 over 1386 tokens 1.49
+    31 x 64 heads of 128 over 129 tokens took 2.1 times as long as with tiles of 192 rows, 5 x 24 over 1386 tokens 1.50
     times as long as with one program less (NVIDIA H200, 2026-11-27; ``python -m benchmarks.served_regret --drawn 60``).
     Where windows hide keys, estimates err too much.
     """
     usual = usual_schedule(shape, device)
-    times = schedule_times.TIMES.get(schedule_times.class_of(shape), {})
+    times = makespan.TIMES.get(makespan.class_of(shape), {})
     if shape.window is not None or _tile(usual) not in times:
         return usual
     gain = LEAST_GAIN_SOFTCAP if shape.softcap else LEAST_GAIN
     least, found = (1.0 - gain) * _estimate(usual, shape, device, times), usual
     for tile, of_tile in times.items():
-        bound = schedule_times.lower_bound(shape, tile, of_tile, device.sm_count)
+        bound = makespan.lower_bound(shape, tile, of_tile, device.sm_count)
         if bound >= NEARLY * least:
             continue
         for rival in _rivals(usual, tile, shape, device):
@@ -165,8 +166,8 @@ def _tile(config: Config) -> tuple[int, int]:
     return config.integer("consumers"), config.integer("BLOCK_K")
 
 
-def _estimate(config: Config, shape: AttentionShape, device: Device, times: TimesByTile) -> float:
-    return schedule_times.estimate(shape, schedule_of(config, device), times[_tile(config)], device.sm_count)
+def _estimate(config: Config, shape: AttentionShape, device: Device, times: Mapping[tuple[int, int], Times]) -> float:
+    return makespan.estimate(shape, schedule_of(config, device), times[_tile(config)], device.sm_count)
 
 
 def _rivals(usual: Config, tile: tuple[int, int], shape: AttentionShape, device: Device) -> Iterator[Config]:
@@ -174,7 +175,7 @@ def _rivals(usual: Config, tile: tuple[int, int], shape: AttentionShape, device:
     consumers, block_k = tile
     workers, section, row_order = ORDERS[0]
     order: dict[str, Value] = {"workers": workers, "section": section, "row_order": row_order}
-    config = Config({**usual, "consumers": consumers, "BLOCK_K": block_k, **order})
+    config = Config({**usual, "consumers": consumers, "BLOCK_K": block_k, "results": "own", **order})
     if consumers not in (2, usual["consumers"]):
         config = Config({**config, "ping_pong": "off"})
     if shared_bytes(config, shape) > device.shared_memory_bytes:
@@ -184,12 +185,13 @@ def _rivals(usual: Config, tile: tuple[int, int], shape: AttentionShape, device:
             yield Config({**config, "workers": workers, "section": section, "row_order": row_order})
 
 
-def schedule_of(config: Config, device: Device) -> Schedule:
+def schedule_of(config: Config, device: Device) -> TileSchedule:
     """Return the part of a config that says how much each multiprocessor has to do."""
     count = device.sm_count
-    workers = {"tiles": None, "sm": count, "sm-1": count - 1, "sm-3": count - 3, "2sm": 2 * count}
+    fewer = {f"sm-{less}": max(1, count - less) for less in (1, 3)}
+    workers = {"tiles": None, "sm": count, **fewer, "2sm": 2 * count}
     order = config.integer("section"), str(config["row_order"])
-    return Schedule(*_tile(config), workers[str(config["workers"])], *order)
+    return TileSchedule(*_tile(config), workers[str(config["workers"])], *order)
 
 
 def usual_schedule(shape: AttentionShape, device: Device) -> Config:

@@ -13,8 +13,9 @@ from autotune.space import Config
 
 # Programs for each SM: fewer leave SMs idle, more only begin more often (NVIDIA H200, 2026-11-21, batch 1 to 128).
 MIN_PROGRAMS, MAX_PROGRAMS = 0.5, 16
-# Of a window, in the mean: as even ones, 81 % take 1.00 to 1.02 times the best and 87 % 1.03; as uneven ones, 75 % take
-# 1.00 and 87 % 1.05, where as even ones 75 % take 1.07 to 1.20 (NVIDIA H200, 2026-11-27; ``benchmarks.record grid``).
+# The share of a window that is full in the mean, from which on its sequences are spread as if they were even. That took
+# 1.00 to 1.03 times the best for shares of 0.81 and 0.87, and 1.07 to 1.20 times for 0.75; spread as uneven, 0.75 takes
+# 1.00 times and 0.87 takes 1.05 (four problems, NVIDIA H200, 2026-11-27; ``benchmarks.portfolios --list``).
 NEARLY_FULL: Final = 0.8
 MANY_TILES: Final = 4  # that are read by each split: where SMs are idle, more splits pay
 PARTIAL_BYTES: Final = {"float32": 4, "float16": 2, "bfloat16": 2}
@@ -36,11 +37,11 @@ class Reads(NamedTuple):
 def keys_read(shape: PagedShape) -> Reads:
     """Return how many keys of a sequence are read, of lengths as ``spread_lengths`` has them.
 
-    Windows of uneven sequences that are nearly all full count as full.
+    Where a window hides keys, nearly full ones count as full.
     """
-    if shape.window is None:
+    reach = shape.max_context if shape.window is None else shape.window + shape.seq_q - 1
+    if reach >= shape.max_context:
         return Reads(shape.max_context, shape.mean_context)
-    reach = min(shape.max_context, shape.window + shape.seq_q - 1)
     lengths = spread_lengths(shape.batch, shape.max_context, shape.mean_context)
     mean = math.ceil(sum(min(reach, length) for length in lengths) / shape.batch)
     return Reads(reach, reach if mean >= NEARLY_FULL * reach else mean)

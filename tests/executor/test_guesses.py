@@ -101,6 +101,31 @@ def test_a_problem_that_is_opened_asks_for_what_it_begins_with_itself(
     assert (traces / "gate.killed").exists() == every_output
 
 
+def test_a_guess_that_gives_way_to_its_own_problem_does_not_begin_anew(pool: CompilePool, processes: Processes) -> None:
+    pool.expect(OPERATION, LATER, [candidate(compile="grandchild")])
+    processes.wait_for(3)
+    pool.open(OPERATION, LATER)
+    pool.submit(candidate())
+    assert receive(pool).status is Status.OK
+    processes.wait_for(1)  # the server
+
+
+def test_guesses_for_the_race_of_a_problem_end_with_it(pool: CompilePool, processes: Processes, traces: Path) -> None:
+    pool.submit(candidate(compile="gate"))
+    processes.wait_for(2)
+    os.kill(pool._child.pid, signal.SIGSTOP)  # so that it reads all of this at once
+    pool.expect(OPERATION, LATER, [candidate(compile="killed_once")], every_output=True)
+    pool.open(OPERATION, LATER)
+    pool.open(OPERATION, SHAPE)
+    pool.submit(candidate(compile="gate"))
+    pool.expect(OPERATION, LATER, [candidate(compile="grandchild")])
+    os.kill(pool._child.pid, signal.SIGCONT)
+    (traces / "gate").touch()
+    assert receive(pool).status is Status.OK
+    processes.wait_for(3)  # the last guess is being compiled, and so the first one was if it ever is
+    assert not (traces / "gate.killed").exists()
+
+
 def test_stopping_leaves_guesses_and_closing_ends_them(pool: CompilePool, processes: Processes) -> None:
     pool.expect(OPERATION, LATER, [candidate(compile="grandchild")])
     before = processes.wait_for(3)

@@ -29,7 +29,12 @@ CAPPED = [lost for shape, lost in TIMED if 64 < shape.head_dim <= 256 and shape.
 
 def test_softcap_takes_blocks_and_sections_that_won() -> None:
     assert len(CAPPED) >= 15
-    assert sorted(CAPPED)[-3] < 0.06  # beside 378 tokens of heads of 128, 0.10, and 32,768 of 256 in a window, 0.08
+    *others, longest, shortest = sorted(CAPPED)
+    assert (
+        shortest < 0.10
+    )  # 378 tokens of heads of 128, drawn: no tile of ours was recorded that takes as little as triton's
+    assert longest < 0.09  # 32,768 tokens of heads of 256 in a window
+    assert max(others) < 0.06
     assert sum(CAPPED) / len(CAPPED) < 0.02
 
 

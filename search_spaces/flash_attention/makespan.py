@@ -19,7 +19,8 @@ from autotune.search_spaces.flash_attention.warp_groups import ROWS, part_widths
 from autotune.shape import AttentionShape
 
 # Of more tiles, the first heads stand for all, and of more programs the last: what is uneven there is little of all.
-MOST_TILES, MOST_PROGRAMS = 32768, 1024
+MOST_TILES: Final = 32768
+MOST_PROGRAMS: Final = 1024
 
 
 class Times(NamedTuple):
@@ -32,7 +33,7 @@ class Times(NamedTuple):
     launch: float
 
 
-class Schedule(NamedTuple):
+class TileSchedule(NamedTuple):
     """The rows and keys of a tile, and the order of tiles; ``workers`` programs share them, or each has its own."""
 
     consumers: int
@@ -47,50 +48,50 @@ class Schedule(NamedTuple):
         return self.consumers * ROWS
 
 
-# By the columns of keys, and with softcap or without: fitted to 1,374 schedules that NVIDIA H200s and H100s recorded
-# until 2026-11-27 (``python -m benchmarks.schedule_times``). A tile that is not here has too few recordings.
-TIMES: Final[Mapping[tuple[int, bool], Mapping[tuple[int, int], Times]]] = {
-    (64, False): {
-        (2, 64): Times(0.56, 0.00, 1.00, 2.80, 3.18),
-        (2, 128): Times(1.10, 0.11, 1.00, 2.80, 3.18),
-        (3, 64): Times(0.82, 0.00, 1.00, 2.80, 3.18),
-        (3, 128): Times(1.47, 0.11, 1.00, 2.80, 3.18),
+# By the columns of keys and of values, and with softcap or without: fitted to 1,374 schedules that H200s and H100s of
+# NVIDIA recorded until 2026-11-27 (``python -m benchmarks.schedule_times``). What is not here has too few recordings.
+TIMES: Final[Mapping[tuple[int, int, bool], Mapping[tuple[int, int], Times]]] = {
+    (64, 64, False): {
+        (2, 64): Times(0.57, 0.00, 0.97, 2.73, 3.26),
+        (2, 128): Times(1.10, 0.12, 0.97, 2.73, 3.26),
+        (3, 64): Times(0.83, 0.00, 0.97, 2.73, 3.26),
+        (3, 128): Times(1.47, 0.12, 0.97, 2.73, 3.26),
     },
-    (96, False): {
-        (2, 128): Times(1.38, 0.89, 0.82, 2.30, 0.00),
+    (96, 128, False): {
+        (2, 128): Times(1.39, 0.93, 0.60, 2.40, 0.00),
     },
-    (128, False): {
-        (1, 64): Times(0.42, 0.00, 1.05, 2.46, 2.39),
-        (1, 128): Times(0.74, 0.33, 1.05, 2.46, 2.39),
-        (2, 64): Times(0.83, 0.00, 1.05, 2.46, 2.39),
-        (2, 128): Times(1.48, 0.33, 1.05, 2.46, 2.39),
-        (3, 64): Times(1.21, 0.00, 1.05, 2.46, 2.39),
+    (128, 128, False): {
+        (1, 64): Times(0.42, 0.00, 1.06, 2.46, 2.35),
+        (1, 128): Times(0.74, 0.32, 1.06, 2.46, 2.35),
+        (2, 64): Times(0.84, 0.00, 1.06, 2.46, 2.35),
+        (2, 128): Times(1.49, 0.32, 1.06, 2.46, 2.35),
+        (3, 64): Times(1.21, 0.00, 1.06, 2.46, 2.35),
     },
-    (128, True): {
-        (2, 64): Times(1.35, 0.49, 0.00, 2.58, 4.14),
-        (2, 128): Times(2.76, 4.08, 0.00, 2.58, 4.14),
-        (3, 64): Times(2.13, 0.49, 0.00, 2.58, 4.14),
+    (128, 128, True): {
+        (2, 64): Times(1.37, 0.44, 0.00, 2.58, 4.07),
+        (2, 128): Times(2.77, 4.07, 0.00, 2.58, 4.07),
+        (3, 64): Times(2.15, 0.44, 0.00, 2.58, 4.07),
     },
-    (192, False): {
-        (2, 64): Times(1.02, 0.00, 2.18, 1.11, 4.01),
-        (2, 128): Times(1.71, 0.79, 2.18, 1.11, 4.01),
+    (192, 128, False): {
+        (2, 64): Times(0.94, 0.64, 2.21, 1.03, 4.09),
+        (2, 128): Times(1.71, 0.77, 2.21, 1.03, 4.09),
     },
-    (256, False): {
+    (256, 256, False): {
         (2, 64): Times(1.31, 0.00, 3.28, 1.01, 1.28),
     },
-    (256, True): {
+    (256, 256, True): {
         (2, 64): Times(1.78, 2.12, 0.00, 0.86, 2.22),
     },
 }
 
 
-def class_of(shape: AttentionShape) -> tuple[int, bool]:
-    """Return the columns of keys of a tile, and True with softcap: what ``TIMES`` distinguishes."""
-    parts, width_k, _ = part_widths(shape.head_dim, shape.head_dim_v)
-    return parts * width_k, bool(shape.softcap)
+def class_of(shape: AttentionShape) -> tuple[int, int, bool]:
+    """Return the columns of keys and of values of a tile, and True with softcap: what ``TIMES`` distinguishes."""
+    parts, width_k, width_v = part_widths(shape.head_dim, shape.head_dim_v)
+    return parts * width_k, width_v, bool(shape.softcap)
 
 
-def estimate(shape: AttentionShape, schedule: Schedule, times: Times, multiprocessors: int) -> float:
+def estimate(shape: AttentionShape, schedule: TileSchedule, times: Times, multiprocessors: int) -> float:
     """Return the microseconds until the busiest of so many multiprocessors is done, from the launch on."""
     rows = tile_times(shape, schedule.rows, schedule.block_k, times)
     heads = shape.batch * shape.heads
@@ -102,9 +103,9 @@ def estimate(shape: AttentionShape, schedule: Schedule, times: Times, multiproce
     return times.launch + _busiest(rows, some, schedule, times, multiprocessors) * heads / some
 
 
-def _busiest(rows: Sequence[float], heads: int, schedule: Schedule, times: Times, multiprocessors: int) -> float:
+def _busiest(rows: Sequence[float], heads: int, schedule: TileSchedule, times: Times, multiprocessors: int) -> float:
     tiles = in_order(rows, heads, schedule.section, schedule.row_order)
-    count = min(schedule.workers or len(tiles), len(tiles))
+    count = len(tiles) if schedule.workers is None else min(schedule.workers, len(tiles))
     shares = np.zeros((-(-len(tiles) // count), count))
     shares.ravel()[: len(tiles)] = tiles
     programs = shares.sum(axis=0) + times.program

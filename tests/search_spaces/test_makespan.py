@@ -3,13 +3,14 @@
 import math
 from dataclasses import replace
 from statistics import fmean
+from typing import Any
 
 import pytest
 
 from autotune.device import NVIDIA_H200
-from autotune.search_spaces.flash_attention import schedule_times
+from autotune.search_spaces.flash_attention import makespan
 from autotune.search_spaces.flash_attention.gluon_hopper import IMPLEMENTATION, schedule_of, usual_schedule
-from autotune.search_spaces.flash_attention.schedule_times import TIMES, Schedule, Times, class_of, estimate
+from autotune.search_spaces.flash_attention.makespan import TIMES, TileSchedule, Times, class_of, estimate
 from autotune.shape import AttentionShape
 from autotune.space import Config
 from autotune.table import Sweep, shipped_sweeps
@@ -19,7 +20,7 @@ SHAPE = AttentionShape(batch=3, heads=10, kv_heads=2, seq_q=300, head_dim=128, c
 TIMES_OF_ALL = Times(block=1.0, edge=0.25, tile=0.5, program=2.0, launch=3.0)
 
 
-def locate(number: int, shape: AttentionShape, schedule: Schedule) -> int:
+def locate(number: int, shape: AttentionShape, schedule: TileSchedule) -> int:
     """Return the first row of a tile, as ``gluon_hopper``'s ``locate_tile`` computes it."""
     blocks = math.ceil(shape.seq_q / schedule.rows)
     section = schedule.section
@@ -31,7 +32,7 @@ def locate(number: int, shape: AttentionShape, schedule: Schedule) -> int:
     return (blocks - 1 - block if flips >> (head % 2) & 1 else block) * schedule.rows
 
 
-def tile_time(first: int, shape: AttentionShape, schedule: Schedule, times: Times) -> float:
+def tile_time(first: int, shape: AttentionShape, schedule: TileSchedule, times: Times) -> float:
     """Look at every row and key of a tile."""
     rows = range(first, min(first + schedule.rows, shape.seq_q))
     diagonal = shape.seq_kv - shape.seq_q
@@ -45,7 +46,7 @@ def tile_time(first: int, shape: AttentionShape, schedule: Schedule, times: Time
     return times.tile + blocks * times.block + max(edges, blocks - seen) * times.edge
 
 
-def walk(shape: AttentionShape, schedule: Schedule, times: Times, multiprocessors: int) -> float:
+def walk(shape: AttentionShape, schedule: TileSchedule, times: Times, multiprocessors: int) -> float:
     """Let programs take their tiles one by one, each on the multiprocessor that is free first."""
     count = shape.batch * shape.heads * math.ceil(shape.seq_q / schedule.rows)
     workers = min(count, schedule.workers or count)
@@ -77,7 +78,7 @@ def walk(shape: AttentionShape, schedule: Schedule, times: Times, multiprocessor
 def test_an_estimate_is_the_time_of_who_is_done_last(
     shape: AttentionShape, section: int, order: str, workers: int | None
 ) -> None:
-    schedule = Schedule(1, 64, workers, section, order)
+    schedule = TileSchedule(1, 64, workers, section, order)
     assert estimate(shape, schedule, TIMES_OF_ALL, 6) == pytest.approx(walk(shape, schedule, TIMES_OF_ALL, 6))
 
 
@@ -87,10 +88,10 @@ def test_of_many_tiles_some_heads_stand_for_all(
     section: int, order: str, workers: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shape = AttentionShape(batch=64, heads=128, seq_q=1386, head_dim=128, causal=True)
-    schedule = Schedule(2, 128, workers, section, order)
+    schedule = TileSchedule(2, 128, workers, section, order)
     estimated = estimate(shape, schedule, TIMES_OF_ALL, 132)
-    monkeypatch.setattr(schedule_times, "MOST_TILES", 10**6)
-    monkeypatch.setattr(schedule_times, "MOST_PROGRAMS", 10**6)
+    monkeypatch.setattr(makespan, "MOST_TILES", 10**6)
+    monkeypatch.setattr(makespan, "MOST_PROGRAMS", 10**6)
     assert estimated == pytest.approx(estimate(shape, schedule, TIMES_OF_ALL, 132), rel=0.01)
 
 
@@ -101,7 +102,7 @@ def test_of_many_tiles_some_heads_stand_for_all(
 )
 def test_estimates_are_near_what_a_gpu_recorded(sweep: Sweep) -> None:
     """Of each tile and order of tiles the best of what else differs."""
-    trials, least = sweep.trials(), dict[Schedule, float]()
+    trials, least = sweep.trials(), dict[TileSchedule, float]()
     for trial in trials:
         if trial.status is Status.OK and trial.timing is not None:
             schedule = schedule_of(trial.config, trial.device)
@@ -142,7 +143,24 @@ def test_no_program_has_all_the_long_tiles() -> None:
     assert {**found, "workers": "sm", "section": 1, "row_order": "alternating"} == dict(usual)
 
 
-@pytest.mark.parametrize("fields", [{"window": 128}, {"softcap": True}])
-def test_where_estimates_err_the_usual_schedule_stays(fields: dict[str, object]) -> None:
-    shape = AttentionShape(batch=4, heads=48, kv_heads=8, seq_q=512, head_dim=128, causal=True, **fields)  # type: ignore[arg-type]
+@pytest.mark.parametrize("fields", [{"window": 128}, {"softcap": True}, {"head_dim": 64, "head_dim_v": 128}], ids=str)
+def test_where_estimates_err_or_nothing_is_recorded_the_usual_schedule_stays(fields: dict[str, Any]) -> None:
+    sizes: dict[str, Any] = {"batch": 31, "heads": 48, "kv_heads": 8, "seq_q": 129, "head_dim": 128, **fields}
+    shape = AttentionShape(**sizes, causal=True)
     assert IMPLEMENTATION.space.default(shape, NVIDIA_H200) == usual_schedule(shape, NVIDIA_H200)
+
+
+def test_another_tile_is_tried_with_results_of_their_own() -> None:
+    """Those of the usual one leave through the queries, which a smaller one has no reason for."""
+    shape = AttentionShape(batch=8, heads=2, seq_q=1697, seq_kv=265, head_dim=192, head_dim_v=128, causal=True)
+    assert usual_schedule(shape, NVIDIA_H200)["results"] == "queries"
+    found = IMPLEMENTATION.space.default(shape, NVIDIA_H200)
+    assert (found["BLOCK_K"], found["results"]) == (64, "own")
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 16])
+def test_a_few_multiprocessors_have_a_default(count: int) -> None:
+    """As a part of a GPU may."""
+    shape = AttentionShape(batch=15, heads=6, kv_heads=2, seq_q=129, seq_kv=43, head_dim=128, causal=True)
+    device = replace(NVIDIA_H200, sm_count=count)
+    assert IMPLEMENTATION.space.why_invalid(IMPLEMENTATION.space.default(shape, device), shape, device) is None

@@ -1,0 +1,43 @@
+"""Fitted times of schedules: known ones are found again, and those that ship are what ships says."""
+
+import itertools
+
+import pytest
+
+from autotune.device import NVIDIA_H200
+from autotune.search_spaces.flash_attention.makespan import TIMES, TileSchedule, Times, estimate
+from autotune.shape import AttentionShape
+from benchmarks import schedule_times
+
+KNOWN = {
+    (1, 64): Times(0.5, 0.1, 1.2, 2.5, 3.0),
+    (2, 64): Times(1.0, 0.1, 1.2, 2.5, 3.0),
+    (2, 128): Times(1.6, 0.4, 1.2, 2.5, 3.0),
+}
+
+
+def observed(tile: tuple[int, int], batch: int, seq: int, workers: int | None) -> schedule_times.Observed:
+    shape = AttentionShape(batch=batch, heads=16, seq_q=seq, head_dim=128, causal=True)
+    schedule = TileSchedule(*tile, workers, 1, "reversed")
+    return schedule_times.Observed(shape, NVIDIA_H200, schedule, estimate(shape, schedule, KNOWN[tile], 132))
+
+
+def test_known_times_are_found_again() -> None:
+    """Also beside one time that is four times what it should be."""
+    products = itertools.product(KNOWN, (1, 3, 8), (100, 300, 1000), (132, 264, None))
+    every = [observed(*each) for each in products]
+    found, error = schedule_times.fit([*every, every[0]._replace(time=4.0 * every[0].time)])
+    assert error == pytest.approx(0.017, abs=0.002)  # of the one: ln 4 over 82
+    assert found.keys() == KNOWN.keys()
+    for tile, times in found.items():
+        assert times == pytest.approx(KNOWN[tile], abs=0.02), tile
+
+
+@pytest.mark.slow
+def test_the_times_that_ship_are_those_that_are_fitted(capsys: pytest.CaptureFixture[str]) -> None:
+    schedule_times.main([])
+    printed = capsys.readouterr().out
+    for kind, tiles in TIMES.items():
+        assert f"    {kind}: {{" in printed
+        for tile, times in tiles.items():
+            assert f"        {tile}: Times({', '.join(f'{value:.2f}' for value in times)})," in printed
