@@ -8,6 +8,7 @@ import pytest
 
 from autotune.table import shipped_winners
 from benchmarks import documentation
+from benchmarks.shipped_problems import benchmark_shape
 from tests.docs.blocks import ROOT
 
 
@@ -39,8 +40,7 @@ def test_a_rate_is_the_work_over_the_time() -> None:
     (row,) = [
         trial
         for trial in shipped_winners("flash_attention", implementation="gluon_hopper", slug=documentation.H200)
-        if (trial.shape.as_dict()["head_dim"], trial.shape.as_dict()["seq_q"]) == (128, 4096)
-        and trial.shape.as_dict()["causal"]
+        if trial.shape == benchmark_shape(128, True, 4096)
     ]
     assert row.baseline_timing is not None
     pairs = 4 * 16 * 4096 * 4096 / 2
