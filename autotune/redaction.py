@@ -16,6 +16,10 @@ LEAST_SECRET: Final = 4  # characters; shorter ones, such as a flag's, occur in 
 # One slash where the text was a path for a while. An unescaped secret may hold slashes, so that all up to the last @ is
 # userinfo where a colon stands before the first slash.
 _USERINFO: Final = re.compile(r"([a-z][a-z0-9+.-]*:/+)(?:[^\s/?#@\"]*:[^\s\"]*@|[^\s/?#@\"]+@)", re.IGNORECASE)
+# Of a URI whose colon was left out, which is the name of a folder: s3//KEY:SECRET@bucket.
+_WITHOUT_COLON: Final = re.compile(
+    r"(?<![\w.-])((?:s3a?|gs|gcs|abfss?|hdfs|https?)/+)[^\s/?#@\"]*:[^\s\"]*@", re.IGNORECASE
+)
 _QUERY: Final = re.compile(r"([a-z][a-z0-9+.-]*:/[^\s?]*\?)(\S+)", re.IGNORECASE)
 # A backslash before a quote is JSON's: without it, what follows would no longer be a text.
 _FIELD: Final = re.compile(r"([^&;=\s'\"]+)=((?:\\(?!\")|[^&;\s'\"<>`)\]}\\])*)")
@@ -36,6 +40,8 @@ def redacted(text: str, secrets: Iterable[str] = ()) -> str:
     """
     for secret in sorted(secrets, key=len, reverse=True):  # one may be a part of another
         text = text.replace(secret, HIDDEN)
+    if "@" in text:
+        text = _WITHOUT_COLON.sub(rf"\1{HIDDEN}@", text)
     if ":/" in text:
         text = _USERINFO.sub(rf"\1{HIDDEN}@", text)  # first: a secret may hold a question mark
         text = _QUERY.sub(lambda found: found[1] + _FIELD.sub(_without_value, found[2]), text)
@@ -55,7 +61,7 @@ def _is_shown(name: str, value: str) -> bool:
 
 def secrets_in(uri: str) -> frozenset[str]:
     """Return the credentials of a URI, as it has them and decoded: what a client may repeat in an error."""
-    userinfo = _USERINFO.match(uri)
+    userinfo = _USERINFO.match(uri) or _WITHOUT_COLON.search(uri)
     found = set() if userinfo is None else set(userinfo[0].removeprefix(userinfo[1]).removesuffix("@").split(":", 1))
     fields = (part.partition("=") for part in uri.partition("?")[2].split("&"))
     found |= {value for name, _, value in fields if not _is_shown(name, value)}

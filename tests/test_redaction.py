@@ -22,6 +22,8 @@ SECRET = "hU/9+x4Zq="
         ("https://h/t?X-Amz-Signature=ab&se=1)", "https://h/t?X-Amz-Signature=***&se=***)"),
         ("s3://b?endpoint_override=http%3A%2F%2Fu%3Ap%40h", "s3://b?endpoint_override=***"),
         ("AWS_SECRET_ACCESS_KEY=abc, region", "AWS_SECRET_ACCESS_KEY=***, region"),
+        ("s3//KEY:SECRET@bucket/a: no tables there", "s3//***@bucket/a: no tables there"),
+        ("/home/me/s3/KEY:SE/CR@bucket is not there", "/home/me/s3/***@bucket is not there"),
         ('{"into": "s3://K:S@b?sig=x"}', '{"into": "s3://***@b?sig=***"}'),
     ],
 )
@@ -39,7 +41,14 @@ def test_what_is_left_of_json_is_json(named: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["s3://bucket/tables", "http://localhost:5000/a b@c", "config='BLOCK_Q=64' a:/b", "file:///home/me@work/tables"],
+    [
+        "s3://bucket/tables",
+        "s3/me@work",
+        "logs3/a:b@c",
+        "http://localhost:5000/a b@c",
+        "config='BLOCK_Q=64' a:/b",
+        "file:///home/me@work/tables",
+    ],
 )
 def test_what_is_no_credential_is_left_in(text: str) -> None:
     assert redacted(text) == text
@@ -49,6 +58,10 @@ def test_secrets_are_found_as_written_and_decoded() -> None:
     found = secrets_in("s3://MYKEY:SE%2FCR@b/x?session_token=a%2Bbcd&region=us-east-1&flag=1")
     assert found == {"MYKEY", "SE%2FCR", "SE/CR", "a%2Bbcd", "a+bcd"}
     assert redacted("no SE/CR of MYKEY", found) == "no *** of ***"
+
+
+def test_a_colon_that_was_left_out_hides_no_secret() -> None:
+    assert secrets_in("s3//MYKEY:SECRET@b/x") == secrets_in("/work/s3/MYKEY:SECRET@b/x") == {"MYKEY", "SECRET"}
 
 
 def test_errors_hold_none() -> None:

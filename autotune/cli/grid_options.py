@@ -52,12 +52,12 @@ def _make(
     return GridOptions(grid=grid, place=place, address=address, replay=replay)
 
 
-def require_no_secrets(place: str) -> str:
-    """Return a place that was typed; UsageError where it holds credentials."""
-    if secrets_in(place):
-        wanted = f"put the URI into {PLACE}"
-        raise UsageError(f"place={redacted(place)!r} holds credentials, which others can read here; {wanted}")
-    return place
+def require_no_secrets(uri: str, name: str = "place", variable: str = PLACE) -> str:
+    """Return a URI that was typed; UsageError where it holds credentials."""
+    if secrets_in(uri):
+        wanted = f"put the URI into {variable}"
+        raise UsageError(f"{name}={redacted(uri)!r} holds credentials, which others can read here; {wanted}")
+    return uri
 
 
 _option: Final = functools.partial(option, section="Grids")

@@ -257,7 +257,11 @@ def _require_no_others(typed: Mapping[str, object]) -> None:
         if name not in OF_GRIDS:
             shown = ",".join(map(str, value)) if isinstance(value, tuple) else value
             key = KEYS_OF_GRIDS.get(name)
-            where = "leave it out: nodes measure in the usual way" if key is None else f"write {key} into the file"
+            where = (
+                "leave it out: nodes measure in the usual way, and `autotune grid plan FILE` shows what they will"
+                if key is None
+                else f"write {key} into the file"
+            )
             raise UsageError(f"{name}={shown!r} and --grid exclude each other; {where}")
 
 

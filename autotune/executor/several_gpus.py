@@ -57,7 +57,9 @@ def read_gpus(gpus: GpuNames) -> tuple[int, ...]:
         raise UsageError(f"gpus={gpus!r} is not allowed; {allowed}")
     count = platforms.gpu_count()
     if not count:
-        raise MissingDependencyError(platforms.NO_GPU)
+        raise MissingDependencyError(
+            f"gpus={gpus!r}: no GPU is visible here; leave it out to replay a recorded sweep, or run `autotune doctor`"
+        )
     indices = tuple(range(count)) if gpus == ALL else tuple(dict.fromkeys(map(int, gpus)))
     if unknown := [index for index in indices if not 0 <= index < count]:
         raise UsageError(f"gpus={gpus!r} names {unknown[0]}; {allowed}, here 0 to {count - 1}")

@@ -188,8 +188,17 @@ class Ledger:
                 kind["running"] += 1
                 kind["elapsed"] += (now - self._latest[key].started).total_seconds()
             elif state == "done":
-                kind["done"] += [each.seconds for each in self._endings[key].values() if each.state == "done"][:1]
+                kind["done"] += self._measured_seconds(key)
         return tuple(_left(slug, **kind) for slug, kind in sorted(kinds.items()))
+
+    def _measured_seconds(self, key: str) -> list[float]:
+        """Return the seconds that a GPU took for a task that is done; none where a recorded sweep answered."""
+        endings = (each for each in self._endings[key].values() if each.state == "done")
+        done = [each.seconds for each in endings if not self._is_replay(each.token)]
+        return done[:1]
+
+    def _is_replay(self, token: str) -> bool:
+        return token in self._runners and self._runners[token].executor == "replay"
 
     def _kind(self, key: str) -> str:
         latest, task = self._latest.get(key), self._tasks.get(key)

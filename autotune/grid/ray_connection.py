@@ -51,6 +51,10 @@ def connected(ray: Any, address: str | None, labels: Sequence[str], *, replay: b
         _require_listening(named, name)
     try:
         ray.init(address=address or "auto", log_to_driver=False)
+    except ValueError as error:  # of an address that Ray cannot read
+        if not named:
+            raise
+        raise UsageError(f"{name}={redacted(named)!r} is not allowed; expected auto, or HOST:PORT") from error
     except ConnectionError as error:
         if named:
             raise UsageError(f"{name}={named!r}: no Ray cluster answers there; `ray status` says what does") from error

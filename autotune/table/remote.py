@@ -45,6 +45,8 @@ _MEANINGS: Final[dict[tuple[str, ...], str]] = {
         "the store is busy and turns requests away; try again later, or with fewer hosts at once"
     ),
 }
+SCHEMES: Final = "s3://, gs://, abfs:// or hdfs://"
+_NO_COLON: Final = re.compile(r"(?:s3a?|gs|gcs|abfss?|hdfs)//", re.IGNORECASE)
 _ONE_SLASH: Final = re.compile(r"[a-z][a-z0-9+.-]+:/(?!/)", re.IGNORECASE)
 
 T = TypeVar("T")
@@ -75,6 +77,8 @@ def open_folder(uri: str | Path) -> Folder:
     text = str(uri)
     if _ONE_SLASH.match(text):  # as a path has it that was a URI: a folder of such a name would be made
         raise TableError(f"{redacted(text)!r} is neither a path nor a URI; expected two slashes after the colon")
+    if _NO_COLON.match(text) or (redacted(text) != text and "://" not in text):
+        raise TableError(f"{redacted(text)!r} is neither a path nor a URI; expected {SCHEMES}, with a colon")
     if "://" not in text:
         return LocalFolder(Path(text))
     if text.startswith("file://"):  # whose renames are atomic, which pyarrow's writes are not

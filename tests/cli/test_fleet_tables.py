@@ -97,6 +97,15 @@ def test_a_uri_is_no_folder_and_its_credentials_are_not_repeated(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("uri", ["s3://KEY:SECRET@bucket/tables", "s3//KEY:SECRET@bucket/tables"])
+def test_credentials_that_were_typed_are_refused_before_any_store_is_asked(run: Run, uri: str) -> None:
+    pulled, merged = run("tables", "pull", uri), run("tables", "merge", uri, "--into", "x")
+    assert (pulled.code, merged.code) == (2, 2)
+    assert "put the URI into AUTOTUNE_PULL" in pulled.err
+    assert "put the URI into AUTOTUNE_PLACE" in merged.err
+    assert "SECRET" not in pulled.out + pulled.err + merged.out + merged.err
+
+
 def test_the_sites_variable_is_no_uri_and_a_file_is_no_folder(
     run: Run, tmp_path: Path, fleet: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

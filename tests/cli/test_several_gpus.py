@@ -43,6 +43,12 @@ def test_the_command_prints_each_gpus_lines_and_shares(
     assert "[0] " in printed.err or "[1] " in printed.err
 
 
+def test_without_a_gpu_the_option_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("autotune.platforms.gpu_count", lambda: 0)
+    assert run_command(monkeypatch, "--gpus", "all") == 1
+    assert "gpus='all': no GPU is visible here; leave it out to replay a recorded sweep" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("text", ["0;1", "", "-1", "0,", "ALL"])
 def test_the_command_refuses_other_texts(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: str

@@ -353,7 +353,8 @@ dense = AttentionShape(batch=3, heads=40, kv_heads=8, seq_q=5000, head_dim=128)
 paged = PagedShape(batch=64, heads=32, kv_heads=8, max_context=16384, head_dim=128)
 picks = [get_kernel(paged, device="NVIDIA H200", operation="paged_decode")]
 picks += [get_kernel(dense, device=name) for name in ("NVIDIA H200", "NVIDIA H100 80GB HBM3")]
-print(sorted({kernel.provenance.rung for kernel in picks}), *(kernel.provenance.expected_regret for kernel in picks), sep=";")
+rungs, regrets = zip(*((each.provenance.rung, each.provenance.expected_regret) for each in picks))
+print(sorted(set(rungs)), *regrets, sep=";")
 print(sorted({"optuna", "torch", "triton"} & sys.modules.keys()))
 """
 

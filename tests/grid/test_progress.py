@@ -188,6 +188,18 @@ def test_a_task_is_done_by_its_end_where_its_beginning_is_damaged(tmp_path: Path
     assert ledger.progress(NOW).states == {"done": 1}
 
 
+def test_a_rehearsal_says_nothing_of_a_gpus_time() -> None:
+    """A recorded sweep answers in seconds, on no GPU."""
+    replayed, measured = (
+        begun(each, minutes=1, executor=by) for each, by in zip(TASKS, ("replay", "gpu"), strict=False)
+    )
+    ledger = Ledger(TASKS)
+    ledger.add([replayed], [ended(replayed, "done")])
+    assert ledger.progress(NOW).devices[0].gpu_seconds_left == 6 * 60.0  # by the budgets
+    ledger.add([measured], [ended(measured, "done")])
+    assert ledger.progress(NOW).devices[0].gpu_seconds_left == 5 * 30.0
+
+
 def test_before_anything_is_done_the_time_left_is_by_the_budgets() -> None:
     (device,) = Ledger(TASKS).progress(NOW).devices
     assert (device.left, device.gpu_seconds_left, device.seconds_left) == (7, 7 * 60.0, None)

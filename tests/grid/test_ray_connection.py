@@ -70,6 +70,19 @@ def test_a_named_cluster_that_does_not_answer_is_not_replaced(monkeypatch: pytes
     assert len(ray.inits) == 2
 
 
+@pytest.mark.parametrize("name", ["address", "RAY_ADDRESS"])
+def test_an_address_that_ray_cannot_read_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
+    def init(*_: object, **options: object) -> None:
+        raise ValueError(f"Invalid address format: {options['address']}")
+
+    monkeypatch.setattr(Starting, "init", init)
+    run = Run(monkeypatch, Starting({}, lambda *_: DONE), tmp_path)
+    if name == "RAY_ADDRESS":
+        monkeypatch.setenv(name, "nonsense")
+    with pytest.raises(UsageError, match=f"^{name}='nonsense' is not allowed; expected auto, or HOST:PORT$"):
+        run.run([task(0)], address="nonsense" if name == "address" else None)
+
+
 def test_an_address_where_nothing_listens_is_refused_before_ray_tries_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -77,7 +77,8 @@ def _runner_cells(each: RunnerProgress) -> tuple[Any, ...]:
     said = f"{cap:g} W" if cap is not None else ""
     trials = few_text([f"{count:,} {status}" for status, count in each.trials.items()], limit=4)
     states = (each.states.get(state, 0) for state in STATES)
-    return (name, said, toolchain, each.hosts, *states, each.seconds / 3600, trials)
+    hours = None if executor == "replay" else each.seconds / 3600  # recorded sweeps answer on no GPU
+    return (name, said, toolchain, each.hosts, *states, hours, trials)
 
 
 def _device_cells(each: DeviceProgress) -> tuple[Any, ...]:

@@ -9,6 +9,7 @@ import click
 from autotune.cli.stored import require_place
 from autotune.console.options import PATH
 from autotune.errors import TableError, UsageError
+from autotune.redaction import redacted
 from autotune.table import Store, home
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -23,7 +24,7 @@ def require_there(paths: tuple[Path, ...]) -> None:
     """Validate folders or files to read."""
     for path in paths:
         if not path.exists():
-            raise UsageError(f"{str(path)!r} does not exist; expected a folder of tables, or a file of one")
+            raise UsageError(f"{redacted(str(path))!r} does not exist; expected a folder of tables, or a file of one")
 
 
 def own_store(tables: Path | None, *, must_exist: bool = False, name: str = "") -> Store:

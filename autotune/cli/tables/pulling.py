@@ -4,7 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
+from autotune.cli.grid_options import require_no_secrets
 from autotune.cli.tables.diff import difference_line, summary_line
 from autotune.console.command import command, option
 from autotune.console.options import PATH, json_option
@@ -38,6 +40,8 @@ def pull(uri: str, tables: Path | None, as_json: bool) -> None:
     cron may run it. Credentials belong into the environment (AWS_ACCESS_KEY_ID, ...), or the whole URI into
     AUTOTUNE_PULL, which stands for the argument: every user of a machine can read command lines.
     """
+    if click.get_current_context().get_parameter_source("uri") is ParameterSource.COMMANDLINE:
+        require_no_secrets(uri, "uri", VARIABLE)
     found = pull_tables(uri, tables)
     after = list(read_files([found.version], raise_damaged)) if found.is_changed or as_json else []
     changes = _changes(found, after) if found.is_changed else []
