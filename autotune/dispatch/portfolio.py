@@ -80,16 +80,7 @@ def choose_all(
     Dudani, IEEE Trans. Systems, Man, and Cybernetics 6, 1976). Votes for what cannot run here do not count.
     """
     space, here = implementation.space, likeness(shape, device)
-    found = []
-    for row in rows:
-        there = row.likeness
-        if there.kind == here.kind:
-            distance = here.distance(there)
-            if not row.is_broad:
-                distance = math.hypot(distance, WINNER_ALONE_STEP)
-            weight = 1.0 / max(distance, NEARLY_ZERO) ** 2
-            found.append(_Voter(row, there, None if row.is_default else row.config, weight, (distance, -row.timed)))
-    kin = _in_order(found)
+    kin = _in_order([_Voter.of(row, here) for row in rows if row.likeness.kind == here.kind])
     votes: dict[Config | None, float] = {}
     for voter in kin:
         votes[voter.member] = votes.get(voter.member, 0.0) + voter.weight
@@ -114,6 +105,15 @@ class _Voter(NamedTuple):
     member: Config | None
     weight: float
     nearness: tuple[float, int]
+
+    @classmethod
+    def of(cls, row: "Assignment", here: Likeness) -> "_Voter":
+        there = row.likeness
+        distance = here.distance(there)
+        if not row.is_broad:
+            distance = math.hypot(distance, WINNER_ALONE_STEP)
+        weight = 1.0 / max(distance, NEARLY_ZERO) ** 2
+        return cls(row, there, None if row.is_default else row.config, weight, (distance, -row.timed))
 
 
 def _in_order(voters: "list[_Voter]") -> "list[_Voter]":
