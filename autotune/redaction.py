@@ -17,9 +17,9 @@ LEAST_SECRET: Final = 4  # characters; shorter ones, such as a flag's, occur in 
 # userinfo where a colon stands before the first slash.
 _USERINFO: Final = re.compile(r"([a-z][a-z0-9+.-]*:/+)(?:[^\s/?#@\"]*:[^\s\"]*@|[^\s/?#@\"]+@)", re.IGNORECASE)
 # Of a URI whose colon was left out, which is the name of a folder: s3//KEY:SECRET@bucket.
-_WITHOUT_COLON: Final = re.compile(
-    r"(?<![\w.-])((?:s3a?|gs|gcs|abfss?|hdfs|https?)/+)[^\s/?#@\"]*:[^\s\"]*@", re.IGNORECASE
-)
+_SCHEME: Final = r"(?<![\w.-])(?:s3a?|gs|gcs|abfss?|hdfs|https?)"
+_WITHOUT_COLON: Final = re.compile(rf"({_SCHEME}/+)[^\s/?#@\"]*:[^\s\"]*@", re.IGNORECASE)
+_TWO_SLASHES: Final = re.compile(f"{_SCHEME}//", re.IGNORECASE)
 _QUERY: Final = re.compile(r"([a-z][a-z0-9+.-]*:/[^\s?]*\?)(\S+)", re.IGNORECASE)
 # A backslash before a quote is JSON's: without it, what follows would no longer be a text.
 _FIELD: Final = re.compile(r"([^&;=\s'\"]+)=((?:\\(?!\")|[^&;\s'\"<>`)\]}\\])*)")
@@ -57,6 +57,11 @@ def _without_value(found: re.Match[str]) -> str:
 
 def _is_shown(name: str, value: str) -> bool:
     return name.lower() in SHOWN_FIELDS and "@" not in unquote(value)
+
+
+def lacks_colon(path: str) -> bool:
+    """Return True for a local path that is meant as a URI: it begins as one, or holds what a URI's userinfo would."""
+    return bool(_TWO_SLASHES.match(path) or _WITHOUT_COLON.search(path))
 
 
 def secrets_in(uri: str) -> frozenset[str]:

@@ -66,7 +66,8 @@ class Stopwatch:
         self._platform.synchronize()
         # The least: where compilers take all of a container's share of the cores, Python stands still for tens of
         # milliseconds at a time. By the mean of a pass, 107 of 904 configs of shapes whose best takes up to 100 us were
-        # given up as taking 1 to 8 ms, what was served among them (NVIDIA H200, 2026-11-27; ``served_regret --drawn``).
+        # given up as taking 1 to 8 ms, what was served among them (NVIDIA H200, 2026-11-27; slow rows of one sample, of
+        # the drawn shapes that the shipped grid has).
         rounds = math.ceil(MIN_ROUGH / len(self._launches))
         self.rough_us = min(self._platform.measure_each_us(self._launches * rounds))
 

@@ -1,4 +1,4 @@
-"""What a compile server works on: open problems, requests for them, and the compilers that run."""
+"""The work of a compile server: open problems, requests for them, and the compilers that run."""
 
 from collections import deque
 from dataclasses import dataclass, field

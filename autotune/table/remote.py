@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from autotune.errors import MESSAGE_LIMIT, LastingTableError, MissingFileError, TableError, printable
-from autotune.redaction import HIDDEN, redacted, secrets_in
+from autotune.redaction import HIDDEN, lacks_colon, redacted, secrets_in
 from autotune.table.files import MAX_FILE_BYTES, read_bytes, write_bytes
 
 PAUSES: Final = (0.5, 2.0)  # seconds before each further try, of errors that may pass; clients try again, too
@@ -46,7 +46,6 @@ _MEANINGS: Final[dict[tuple[str, ...], str]] = {
     ),
 }
 SCHEMES: Final = "s3://, gs://, abfs:// or hdfs://"
-_NO_COLON: Final = re.compile(r"(?:s3a?|gs|gcs|abfss?|hdfs)//", re.IGNORECASE)
 _ONE_SLASH: Final = re.compile(r"[a-z][a-z0-9+.-]+:/(?!/)", re.IGNORECASE)
 
 T = TypeVar("T")
@@ -77,7 +76,7 @@ def open_folder(uri: str | Path) -> Folder:
     text = str(uri)
     if _ONE_SLASH.match(text):  # as a path has it that was a URI: a folder of such a name would be made
         raise TableError(f"{redacted(text)!r} is neither a path nor a URI; expected two slashes after the colon")
-    if _NO_COLON.match(text) or (redacted(text) != text and "://" not in text):
+    if "://" not in text and lacks_colon(text):
         raise TableError(f"{redacted(text)!r} is neither a path nor a URI; expected {SCHEMES}, with a colon")
     if "://" not in text:
         return LocalFolder(Path(text))

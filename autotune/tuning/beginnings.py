@@ -16,7 +16,7 @@ from autotune.tuning.workloads import Answer
 
 @dataclass(frozen=True, slots=True)
 class Beginnings:
-    """What a search is given beside its space: what the tables serve, and the rest by implementation."""
+    """The arguments of a search beside its space: what the tables serve, and the rest by implementation."""
 
     served: PriorPick | None
     defaults: Mapping[str, Config]

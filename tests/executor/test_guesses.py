@@ -1,4 +1,4 @@
-"""What a later problem is expected to ask for is compiled when nothing waits, gives way, and is told to nobody."""
+"""Guesses at a later problem's binaries: compiled when nothing waits, they give way, and are told to nobody."""
 
 import os
 import signal

@@ -169,3 +169,9 @@ def test_the_class_of_an_error_says_if_another_try_may_mend_it(
     with pytest.raises(TableError) as raised:
         flaky([error] * 3).write("a", b"a")
     assert type(raised.value) is expected
+
+
+@pytest.mark.parametrize("name", ["password=x/tables", "s3/tables", "a?b=c", "me@work"])
+def test_a_folder_of_an_odd_name_is_a_folder(tmp_path: Path, name: str) -> None:
+    (folder := open_folder(tmp_path / name)).write("a", b"1")
+    assert (tmp_path / name / "a").read_bytes() == folder.read("a") == b"1"
