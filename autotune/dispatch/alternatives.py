@@ -9,7 +9,7 @@ from autotune.device import Device
 from autotune.dispatch.evidence import EXACT_REGRET
 from autotune.dispatch.kernel import Alternative, DefaultName, Provenance
 from autotune.dispatch.ladder import climb, why_default
-from autotune.dispatch.portfolio import PortfolioChoice, choose
+from autotune.dispatch.portfolio import Polls, PortfolioChoice, choose
 from autotune.errors import InvalidShapeError
 from autotune.implementation import Implementation
 from autotune.likeness import likeness
@@ -36,6 +36,7 @@ def alternatives_for(
     why_unfit: Callable[[Alternative], str] = lambda each: "",
     no_rows: str = "",
     hint: str = "",
+    polls: "Polls | None" = None,
 ) -> list[Alternative]:
     """Return every candidate that may be served, each once, best first; the last is the default of a space.
 
@@ -57,6 +58,7 @@ def alternatives_for(
             instead names it in its provenance.
         no_rows: says why no table is asked: nothing knows the device, or tables are switched off.
         hint: ends the reason of a space's default.
+        polls: keeps what the portfolio says of a likeness, for many shapes on one device.
     """
     stored = climb(shape, device, rows, admitted, with_baselines=with_baselines, portfolio=portfolio)
     judged = [(each, why_unfit(each)) for each in stored if can_serve(each)]
@@ -66,7 +68,7 @@ def alternatives_for(
         if why:
             passed_over.setdefault(each.candidate, why)
     if passed_over:
-        portfolio = [row for row in portfolio if row.is_default or row.candidate not in passed_over]
+        portfolio, polls = [row for row in portfolio if row.is_default or row.candidate not in passed_over], None
     if passed_over and not found:
         reason = "all that was tuned for this shape or near it is unfit for the Triton here"
     elif no_rows or not found:
@@ -76,7 +78,8 @@ def alternatives_for(
     served = [(each, _spaces_default(each, shape, device, reason, hint, is_known=not no_rows)) for each in admitted]
     defaults = [(each, default) for each, default in served if default is not None]
     if defaults:
-        found = _with_portfolio(found, rows, portfolio, defaults, shape, device, reason, is_adrift=bool(passed_over))
+        choices = _choices(portfolio, defaults, shape, device, polls)
+        found = _with_portfolio(found, rows, choices, device, reason, is_adrift=bool(passed_over))
         found += [default for _, default in defaults]
     if not found:
         text = "; ".join(_why_none(each, shape, device) for each in admitted)
@@ -129,12 +132,31 @@ class _Choice(NamedTuple):
         return self.default if self.portfolio is None else _served(self.implementation, self.portfolio, device, why)
 
 
-def _with_portfolio(
-    found: "Sequence[Alternative]",
-    rows: "Sequence[Served]",
+def _choices(
     portfolio: "Sequence[Assignment]",
     defaults: Sequence[tuple[Implementation[Any], Alternative]],
     shape: Shape,
+    device: Device,
+    polls: "Polls | None",
+) -> list[_Choice]:
+    """Return the architecture's portfolio's choice of each implementation, in the order of their defaults."""
+    kind = likeness(shape, device).kind
+    recorded: set[str] = set()
+    for row in portfolio:
+        if row.implementation not in recorded and row.likeness.kind == kind:
+            recorded.add(row.implementation)
+    choices = []
+    for each, default in defaults:
+        own = [row for row in portfolio if row.implementation == each.name]
+        choice = choose(own, each, shape, device, has_rivals=bool(recorded - {each.name}), polls=polls)
+        choices.append(_Choice(each, choice, default))
+    return choices
+
+
+def _with_portfolio(
+    found: "Sequence[Alternative]",
+    rows: "Sequence[Served]",
+    choices: Sequence[_Choice],
     device: Device,
     why: str,
     *,
@@ -145,16 +167,6 @@ def _with_portfolio(
     Where a stored candidate is unfit for the Triton here (``is_adrift``), what a portfolio has comes before the
     defaults that only stand in for it.
     """
-    kind = likeness(shape, device).kind
-    recorded: set[str] = set()
-    for row in portfolio:
-        if row.implementation not in recorded and row.likeness.kind == kind:
-            recorded.add(row.implementation)
-    choices = []
-    for each, default in defaults:
-        own = [row for row in portfolio if row.implementation == each.name]
-        choice = choose(own, each, shape, device, has_rivals=bool(recorded - {each.name}))
-        choices.append(_Choice(each, choice, default))
     choices = _fastest_first(choices)
     if is_adrift:
         choices.sort(key=lambda each: each.portfolio is None)

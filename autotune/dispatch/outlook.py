@@ -9,6 +9,7 @@ from autotune.dispatch.among import Among, admitted, named
 from autotune.dispatch.answers import names_of, portfolio_of
 from autotune.dispatch.drift import why_unfit
 from autotune.dispatch.kernel import Rung
+from autotune.dispatch.portfolio import Polls
 from autotune.dispatch.table_reading import rows_of
 from autotune.likeness import likeness
 from autotune.registry import get_operation
@@ -34,7 +35,8 @@ NO_REASON: Final = "no reason was looked for"
 class Outlook:
     """Answers for shape after shape as ``pick_for_tuning`` does, in less than half of the time.
 
-    Of the tables only what bears on a shape is looked at, rows of its family and recordings of its kind. The reason of
+    Of the tables only what bears on a shape is looked at, rows of its family and recordings of its kind, and these once
+    for all shapes of one likeness. The reason of
     a default, which names what is nearest among all others, is left out.
 
     Args:
@@ -53,6 +55,7 @@ class Outlook:
         for implementation in implementations:
             for each in portfolio_of(implementation, device, generation):
                 self._portfolio[each.likeness.kind].append(each)
+        self._polls: Polls = {}
 
     def look(self, shape: Shape) -> Prospect:
         """Return what is served for a shape.
@@ -74,6 +77,7 @@ class Outlook:
             ],
             why_unfit=lambda each: why_unfit(each, self._operation.name, self._generation),
             no_rows=NO_REASON,
+            polls=self._polls,
         )
         why = first.provenance
         return Prospect(first.candidate, why.rung, why.expected_regret, why.evidence)

@@ -2,9 +2,9 @@
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from autotune.device import Device
 from autotune.dispatch.evidence import UNKNOWN, Expectation, left_out_regret
@@ -55,14 +55,16 @@ def choose(
     device: Device,
     *,
     has_rivals: bool = False,
+    polls: "Polls | None" = None,
 ) -> PortfolioChoice | None:
     """Choose from a portfolio the member that the recorded shapes like this one were assigned; None if none is valid.
 
     Args:
         rows: the assignments of the implementation on the device's architecture.
         has_rivals: another implementation may be served too: what this one was behind it counts as lost.
+        polls: keeps those of these rows, for many shapes.
     """
-    return next(choose_all(rows, implementation, shape, device, has_rivals=has_rivals), None)
+    return next(choose_all(rows, implementation, shape, device, has_rivals=has_rivals, polls=polls), None)
 
 
 def choose_all(
@@ -72,6 +74,7 @@ def choose_all(
     device: Device,
     *,
     has_rivals: bool = False,
+    polls: "Polls | None" = None,
 ) -> Iterator[PortfolioChoice]:
     """Yield the members that recorded shapes like this one were assigned and that are valid here, the likeliest first.
 
@@ -80,21 +83,39 @@ def choose_all(
     Dudani, IEEE Trans. Systems, Man, and Cybernetics 6, 1976). Votes for what cannot run here do not count.
     """
     space, here = implementation.space, likeness(shape, device)
-    kin = _in_order([_Voter.of(row, here) for row in rows if row.likeness.kind == here.kind])
-    votes: dict[Config | None, float] = {}
-    for voter in kin:
-        votes[voter.member] = votes.get(voter.member, 0.0) + voter.weight
-    times = _expected_times(here, kin)
-    for place, member in enumerate(sorted(votes, key=lambda member: -votes[member])):
+    polls = {} if polls is None else polls
+    if (poll := polls.get((implementation.name, here))) is None:
+        poll = polls[implementation.name, here] = _Poll.take(rows, here)
+    for place, member in enumerate(poll.members):
         config = space.default(shape, device) if member is None else member
         if space.why_invalid(config, shape, device) is None:
-            nearest = next(voter.row for voter in kin if voter.member == member)
-            rows = [voter.row for voter in kin]
+            nearest = next(voter.row for voter in poll.voters if voter.member == member)
             recorded = UNKNOWN
             if place == 0:
-                recorded = left_out_regret(rows, nearest, shape, device, has_rivals=has_rivals)
+                kin = [voter.row for voter in poll.voters]
+                recorded = left_out_regret(kin, nearest, shape, device, has_rivals=has_rivals)
             expected = Expectation(recorded, implementation, nearest.source_hash, nearest.triton_version)
-            yield PortfolioChoice(config, member is None, nearest, expected, times)
+            yield PortfolioChoice(config, member is None, nearest, expected, poll.times)
+
+
+class _Poll(NamedTuple):
+    """What recorded shapes say of a new one: themselves, nearest first, members by votes (None is the default)."""
+
+    voters: "Sequence[_Voter]"
+    members: Sequence[Config | None]
+    times: ExpectedTimes | None
+
+    @classmethod
+    def take(cls, rows: "Iterable[Assignment]", here: Likeness) -> "_Poll":
+        voters = _in_order([_Voter.of(row, here) for row in rows if row.likeness.kind == here.kind])
+        votes: dict[Config | None, float] = {}
+        for voter in voters:
+            votes[voter.member] = votes.get(voter.member, 0.0) + voter.weight
+        return cls(voters, sorted(votes, key=lambda member: -votes[member]), _expected_times(here, voters))
+
+
+# By implementation and likeness, in which many shapes are one: numbers of tiles make no difference from some on.
+Polls: TypeAlias = dict[tuple[str, Likeness], _Poll]
 
 
 class _Voter(NamedTuple):
