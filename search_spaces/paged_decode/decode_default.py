@@ -3,8 +3,8 @@
 A decode reads keys and values once and hardly computes: its time is that of reading them, while every SM has enough
 bytes in flight, and what programs take to begin and partial results to be merged. Constants were chosen by the grids
 and the winners of the NVIDIA H200 (2026-11-21 to 2026-11-24, 132 problems of named models, of 102 of which 2 to 40
-configs were tried) and of the NVIDIA H100 (2026-11-26, 102 problems), whose trials ship in ``results/``. Each rule
-below follows from several problems.
+configs were tried, and 2026-11-27 to 2026-11-28, 99 drawn ones, about 200 configs each) and of the NVIDIA H100
+(2026-11-26, 102 problems), whose trials ship in ``results/``. Each rule below follows from several problems.
 """
 
 import math
@@ -14,11 +14,11 @@ from autotune.device import Device
 from autotune.dtypes import ITEM_BYTES, KV_ITEM_BYTES
 from autotune.rounding import power_of_two
 from autotune.search_spaces import bounds, compiled_tiles
-from autotune.search_spaces.paged_decode.decode_work import idle_work, keys_read, outweighs_reading
+from autotune.search_spaces.paged_decode.decode_merging import SHORT, SPLITS, most_splits, partials_type, worth_merging
+from autotune.search_spaces.paged_decode.decode_work import idle_work, keys_read
 from autotune.shape import PagedShape
 from autotune.space import Config, Value
 
-SPLITS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128)
 MAX_BLOCK_ROWS: Final = 64
 # Numbers of a row: of narrow heads two have the bytes of a usual one, of broad ones a tile has few keys and partial
 # results many bytes, of wide ones a tile fills shared memory and registers sooner.
@@ -28,11 +28,19 @@ PROGRAMS: Final = 2  # an SM, and the keys of a tile of each, with as many bytes
 RAGGED_PROGRAMS: Final = 3  # an SM, in the mean of the time: of short sequences they end early
 TILE_BYTES: Final = 16384
 MAX_BLOCK_K: Final = 128
+# Of many rows, whose weights take registers: 5 problems of 71 heads on one of 64 (H200, 2026-11-28), 0.86 to 0.97.
+MANY_ROWS_BLOCK_K: Final = 64
 # One program an SM has as much in flight with a tile twice as large, and reads longer pieces of fewer sequences.
 LARGE_TILE_BYTES: Final = 65536  # of keys and values
 LARGE_TILE_WARPS: Final = 8
 MAX_LARGE_BLOCK_K: Final = 256
 MAX_HEADS: Final = 8
+# Where so few SMs have a second program of so many keys, a third of each is dealt out more evenly: 3 drawn problems of
+# the H200 (2026-11-28), 0.90 to 0.97; of 1024 keys 1.02.
+FEW_SECOND, LONG_FEW_SECOND, SPLITS_OF_FEW_SECOND = 1.3, 1536, 3
+# Tiles of so few keys in 16 bits need no more warps: 0.94 to 1.0 of the time in the mean of each class of 77 drawn and
+# recorded problems of the H200 (2026-11-28). Of three with a mean of a quarter of the longest 1.03 to 1.04 (both GPUs).
+FEW_KEYS, FEW_KEYS_WARPS = 32, 2
 # An SM, of broad heads of short ragged sequences in 16 bits, since some end early (3 problems of the H100: 0.88 to 0.90
 # of the time; one of the H200: 0.92).
 SHORT_BROAD_PROGRAMS: Final = 1.5
@@ -40,23 +48,18 @@ BROAD_BLOCK_K: Final = 64  # of broad heads of ragged batches, of one program an
 SLIGHTLY_UNEVEN: Final = 0.05  # of the time: no reason for fewer KV heads
 MOSTLY: Final = 0.7  # of the SMs: fewer programs are too few
 BUSY: Final = 0.9  # programs an SM: whole sequences leave 4 of 132 SMs idle, and spare merging
-# Splits shorten reading as their number, and lengthen merging as much: together least where they follow the square
-# root of the keys, fewer where partial results are wider: half the root, but all of it where each program has an SM of
-# its own and keys have 16 bits.
-SPLITS_OF_ROOT: Final = 0.5
 MIN_TILES: Final = 2  # of a split: they fill its pipeline
 # Of a whole sequence, in the mean, and of a ragged one of narrow heads (2 problems of both GPUs: 0.87 to 0.95).
 MIN_TILES_WHOLE, MIN_TILES_NARROW = 4, 2
 # Where sequences are of different lengths, equal shares of a list of tiles take less time above so many tiles of the
 # longest whole sequence, and from so many keys of one that is split.
 LONG_WHOLE, LONG_SPLIT = 16, 8192
+# Of sequences no longer than this, and about half as long in the mean, a program each is the fastest where most SMs
+# have one: 4 drawn problems of the H200 (2026-11-28) take 0.77 to 0.85 of the time of splits and of equal shares of all
+# tiles, 4 with means of 256 and the longest of 1024 take 1.2 to 1.3.
+SHORTEST, SLIGHTLY_RAGGED = 640, 0.4
 # Splits of so few tiles gain less by a third stage than by their programs being all resident.
 FEW_TILES: Final = 3
-# Partial results of so many bytes in float32, merged so many at once, are left in 16 bits: less where heads are broad,
-# and where little is read.
-NARROWED_BYTES: Final = 2**21
-NARROWED_BYTES_SHORT, SHORT = 3 * 2**18, 8192
-NARROWED_SPLITS: Final = 12
 
 
 def is_wide(shape: PagedShape) -> bool:
@@ -78,6 +81,8 @@ def preferred(shape: PagedShape, device: Device) -> list[Config]:
 def _candidates(plan: "_Plan") -> list[Config]:
     if plan.reads.evenness == 1.0:
         return [plan.whole_heads() if plan.takes_large_tiles() else plan.split(), *plan.flat()]
+    if plan.are_short():
+        return [plan.whole_short(), *plan.flat()]
     if plan.busy >= BUSY and plan.rows == bounds.MIN_BLOCK:
         config = plan.whole()
         tiles = plan.reads.longest * config.integer("HEADS") / config.integer("BLOCK_K")
@@ -113,6 +118,8 @@ class _Plan:
             most_bytes, self.room = most_bytes // 2, self.room // 2
         self.least_block_k = bounds.MIN_BLOCK if is_wide(shape) else bounds.MIN_BLOCK_K
         most = min(MAX_BLOCK_K, most_bytes // max(self.width_k, self.width_v) // self.item_bytes)
+        if self.rows == MAX_BLOCK_ROWS and self.item_bytes == 2:
+            most = min(most, MANY_ROWS_BLOCK_K)
         self.block_k = max(self.least_block_k, most)
 
     def takes_large_tiles(self) -> bool:
@@ -126,11 +133,30 @@ class _Plan:
             and self.has_large_memory
         )
 
+    def are_short(self) -> bool:
+        """Return True if sequences of different lengths are all so short that splitting none takes less time."""
+        return (
+            self.reads.longest <= SHORTEST
+            and self.reads.evenness >= SLIGHTLY_RAGGED
+            and self.sequences / self.device.sm_count >= MOSTLY
+            and self.busy < BUSY
+            and self.width_v <= USUAL
+            and self.item_bytes == 2
+        )
+
+    def whole_short(self) -> Config:
+        """Return a program a sequence and KV head, of a tile twice as large where each has an SM of its own."""
+        has_own_sm = self.sequences <= self.device.sm_count and self.has_large_memory
+        block_k = min(MAX_BLOCK_K, 2 * self.block_k if has_own_sm else self.block_k)
+        return self._split(1, self._within_context(block_k, 1), 1)
+
     def whole_heads(self) -> Config:
         """Return a program a sequence: one an SM of a large tile, where one or two KV heads each leave as many; usual
         tiles, where an SM holds all of its programs at once; else large ones, one after the other."""
         if self.is_broad:  # their accumulators leave eight warps no time to wait
             return self.whole()
+        if 1.0 < self.busy <= FEW_SECOND and self.reads.longest >= LONG_FEW_SECOND:
+            return self._split(1, FEW_KEYS, SPLITS_OF_FEW_SECOND)
         few = [heads for heads in self._heads(2) if BUSY <= self.busy / heads <= 1.0]
         resident = self.room // (2 * self.block_k * self.key_bytes + self._beside(self.block_k))
         if not few and (held := [heads for heads in self._heads(2) if 1.0 < self.busy / heads <= resident]):
@@ -160,47 +186,60 @@ class _Plan:
             return self._split(1, self._within_context(self.block_k, 1), 1)
         if self.is_broad and not is_even:
             return self._split_broad()
-        wanted, worth = (PROGRAMS if is_even else RAGGED_PROGRAMS) / self.busy, self._worth_merging()
+        wanted, worth = (
+            (PROGRAMS if is_even else RAGGED_PROGRAMS) / self.busy,
+            worth_merging(self.shape, self.device, self.sequences),
+        )
         several = self.heads * wanted
         if several <= worth and longest / several >= MIN_TILES * self.block_k / self.heads:
-            return self._split(self.heads, self._within_context(self.block_k, self.heads), self._most_splits(several))
-        splits = self._most_splits(min(wanted, worth))
-        keys = longest // splits // MIN_TILES if is_even else self.reads.mean // splits
-        return self._split(1, self._cut(self.block_k, 1, keys), splits)
+            return self._split_evenly(self.heads, self._within_context(self.block_k, self.heads), several)
+        splits = min(wanted, worth)
+        keys = longest // most_splits(self.shape, splits) // MIN_TILES
+        if not is_even:
+            keys = self.reads.mean // most_splits(self.shape, splits)
+        return self._split_evenly(1, self._cut(self.block_k, 1, keys), splits)
 
     def flat(self) -> list[Config]:
         """Return equal shares of the list of all tiles, two an SM, or one where there are not tiles enough."""
         block_k = self._cut(self.block_k, self.heads, self.reads.mean // MIN_TILES_WHOLE)
         return [self._config(self.heads, block_k, schedule="flat", PROGRAMS_PER_SM=each) for each in (PROGRAMS, 1)]
 
+    def _split_evenly(self, heads: int, block_k: int, most: float) -> Config:
+        """Return up to ``most`` splits; of sequences of one length in 16 bits rather fewer, longer ones.
+
+        Half as many have one KV head instead of two, or leave each SM one program of broad heads, whose tiles then are
+        twice as long.
+        """
+        splits = most_splits(self.shape, most)
+        if self.reads.evenness < 1.0 or self.item_bytes == 1 or splits == 1:
+            return self._split(heads, block_k, splits)
+        if heads == 2 and not self.is_broad and splits % 2 == 0:
+            # 11 drawn problems of the H200, 2026-11-28: 0.97 to 0.99 of the time.
+            return self._split(1, self._within_context(self.block_k, 1), splits // 2)
+        if self.is_broad and self.has_large_memory and 2 * block_k <= BROAD_BLOCK_K:
+            # Likewise 7 of 16/2 to 8/4 heads of 256: 0.89 to 1.0.
+            for fewer in {splits, splits // 2} & set(SPLITS):
+                if BUSY <= self.sequences * fewer / heads / self.device.sm_count <= 1.0:
+                    return self._split(heads, 2 * block_k, fewer)
+        return self._split(heads, block_k, splits)
+
     def _split_broad(self) -> Config:
         """Return splits of broad heads of ragged batches: one program an SM, of two KV heads if that leaves one.
 
         Of short sequences in 16 bits there are half as many again.
         """
-        worth, programs = self._worth_merging(), float(self.device.sm_count)
+        worth, programs = worth_merging(self.shape, self.device, self.sequences), float(self.device.sm_count)
         if self.reads.longest < SHORT and self.item_bytes == 2:
             programs *= SHORT_BROAD_PROGRAMS
-            worth *= math.sqrt(2)  # twelve splits and more leave partial results in 16 bits, half the merging
+            worth *= math.sqrt(2)  # many splits leave partial results in 16 bits, half the merging
         for heads in (self.heads, 1):
-            splits = self._most_splits(min(worth, heads * programs / self.sequences))
+            splits = most_splits(self.shape, min(worth, heads * programs / self.sequences))
             if self.sequences * splits / heads >= MOSTLY * programs:
                 break
         block_k = self.block_k
         if self.has_large_memory:
             block_k = min(BROAD_BLOCK_K, LARGE_TILE_BYTES // self.key_bytes)
         return self._split(heads, self._cut(block_k, heads, self.reads.longest // splits), splits)
-
-    def _worth_merging(self) -> float:
-        """Return the most splits that shorten reading by more than merging takes, each of a tile at least.
-
-        A window begins within a tile, so that one more is read, and another makes the number one of the space.
-        """
-        longest = self.reads.longest
-        tiles = longest / bounds.MIN_BLOCK_K + (2 if longest < self.shape.max_context else 0)
-        root = math.sqrt(longest * USUAL / self.width_v)
-        has_own_sm = self.sequences * _round_down(min(tiles, root)) <= self.device.sm_count
-        return min(tiles, root if has_own_sm and self.item_bytes > 1 else SPLITS_OF_ROOT * root)
 
     def _heads(self, most: int) -> list[int]:
         """List the KV heads that one program may read, whose rows one tile has anyhow: powers of two."""
@@ -220,27 +259,6 @@ class _Plan:
         """Return the keys of a tile that is no longer than the padded context of its heads."""
         return min(block_k, max(self.least_block_k, heads * power_of_two(self.shape.max_context)))
 
-    def _most_splits(self, most: float) -> int:
-        """Return the most splits of the space, up to ``most`` or one.
-
-        Of sequences of one length they leave no more bytes than they read. Of others too many are not preferred at all:
-        equal shares take their place.
-        """
-        return max(
-            each
-            for each in SPLITS
-            if each <= max(1.0, most)
-            and (self.reads.evenness < 1.0 or outweighs_reading(each, self._partials(each), self.shape) is None)
-        )
-
-    def _partials(self, splits: int) -> str:
-        """Return the type that partial results of so many splits are left in."""
-        shape = self.shape
-        partial_bytes = 4 * splits * shape.batch * shape.heads * shape.seq_q * self.width_v
-        many = NARROWED_BYTES_SHORT if self.reads.longest < SHORT else NARROWED_BYTES
-        many = many * USUAL // max(USUAL, self.width_v)
-        return shape.dtype if partial_bytes >= many and splits >= NARROWED_SPLITS else "float32"
-
     def _whole(self, heads: int, block_k: int, warps: int = 4) -> Config:
         is_narrow = self.width_v <= NARROW and self.reads.evenness < 1.0
         least = MIN_TILES_NARROW if is_narrow else MIN_TILES_WHOLE
@@ -250,10 +268,15 @@ class _Plan:
         amounts: dict[str, Value] = {
             "NUM_SPLITS": splits,
             "COMBINE": "kernel",
-            "PARTIALS": self._partials(splits),
+            "PARTIALS": partials_type(self.shape, splits),
         }
         if self.is_broad and self.item_bytes == 1 and block_k >= BROAD_BLOCK_K and self.has_large_memory:
             warps = LARGE_TILE_WARPS  # they convert many values
+        is_small = (
+            block_k == FEW_KEYS and self.rows == bounds.MIN_BLOCK and self.width_k <= USUAL and self.has_large_memory
+        )
+        if is_small and self.item_bytes == 2 and self.reads.evenness >= SLIGHTLY_RAGGED:
+            warps = FEW_KEYS_WARPS
         most_stages = 2 if self._is_crowded(heads, block_k, splits) else 3
         return self._config(heads, block_k, warps, most_stages, schedule="split", **amounts)
 
@@ -282,8 +305,3 @@ class _Plan:
             num_stages=max(2, min(most_stages, stages)) if self.device.has("async_copies") else 1,
             **bounds.usual_wave_hints(self.device),
         )
-
-
-def _round_down(splits: float) -> int:
-    """Return the most splits of the space that are no more, and one at least."""
-    return max(each for each in SPLITS if each <= max(1.0, splits))

@@ -13,7 +13,7 @@ from autotune.errors import InvalidShapeError
 from autotune.implementation import Implementation
 from autotune.search_spaces import flash_attention
 from autotune.search_spaces.flash_attention.warp_groups import ROWS
-from autotune.search_spaces.paged_decode.decode_default import SPLITS
+from autotune.search_spaces.paged_decode.decode_merging import SPLITS
 from autotune.search_spaces.paged_decode.latent_work import bad_splits, count_blocks, usual_splits
 from autotune.search_spaces.paged_decode.triton_latent import why_unsupported
 from autotune.search_spaces.sources import SHARED, kernel_files

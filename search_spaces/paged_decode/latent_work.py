@@ -6,7 +6,7 @@ from typing import Final
 from autotune.device import Device
 from autotune.dtypes import ITEM_BYTES
 from autotune.search_spaces import bounds
-from autotune.search_spaces.paged_decode.decode_default import SPLITS
+from autotune.search_spaces.paged_decode.decode_merging import SPLITS
 from autotune.search_spaces.paged_decode.decode_work import MANY_TILES, MAX_PROGRAMS, MIN_PROGRAMS, keys_read
 from autotune.shape import PagedShape
 

@@ -13,7 +13,7 @@ from autotune.dtypes import ITEM_BYTES
 from autotune.errors import InvalidShapeError
 from autotune.implementation import Implementation
 from autotune.search_spaces import bounds
-from autotune.search_spaces.paged_decode.decode_default import SPLITS
+from autotune.search_spaces.paged_decode.decode_merging import SPLITS
 from autotune.search_spaces.paged_decode.latent_work import bad_splits, count_blocks, usual_splits
 from autotune.search_spaces.paged_decode.operation import unsupported
 from autotune.search_spaces.sources import SHARED, kernel_files

@@ -120,7 +120,7 @@ def test_a_row_that_follows_the_batch_is_passed_over(tables: Tables) -> None:
 
 
 def test_what_no_candidate_offers_is_a_config_like_the_first() -> None:
-    wide = PagedShape(batch=3, heads=8, kv_heads=1, max_context=300, head_dim=256)
+    wide = PagedShape(batch=3, heads=8, kv_heads=1, max_context=300, head_dim=256, kv_dtype="int8")
     served = get_kernel(usual(wide), device=H200).config
     assert served["NUM_SPLITS"] == 32
     kernel = get_kernel(wide, device=H200, batch_invariant=True)

@@ -145,25 +145,30 @@ MULTI_HEAD: Final = {"heads": 32, "kv_heads": 32}
         ({"batch": 64, **MULTI_HEAD}, (8, 128, 8), 1),
         ({"batch": 32, "head_dim": 64}, (2, 256, 8), 1),
         ({"head_dim": 256}, (1, 32, 4), 1),
-        ({"batch": 32, "heads": 8, "kv_heads": 4, "head_dim": 256}, (2, 32, 4), 4),  # small tiles: one an SM is too few
+        ({"batch": 32, "heads": 8, "kv_heads": 4, "head_dim": 256}, (2, 64, 4), 2),  # an SM each, of larger tiles
+        ({"batch": 16, "heads": 8, "kv_heads": 4, "head_dim": 256}, (2, 64, 4), 4),
         ({"kv_dtype": "float8_e4m3fn", "batch": 16}, (2, 128, 4), 4),  # 256 programs
-        ({"batch": 8}, (2, 64, 4), 8),
+        ({"batch": 8}, (1, 64, 4), 4),  # not twice as many of two KV heads
+        ({"batch": 20, "heads": 96}, (1, 32, 2), 3),  # else 28 SMs have two programs, and the others one
         ({"batch": 1}, (1, 64, 4), 32),
-        ({**SMALL, "max_context": 1}, (1, 32, 4), 1),
-        ({"batch": 128, "max_context": 8}, (4, 32, 4), 1),  # no eight warps for a tile that the context cuts
+        ({**SMALL, "max_context": 1}, (1, 32, 2), 1),
+        ({"batch": 128, "max_context": 8}, (4, 32, 2), 1),  # no eight warps for a tile that the context cuts
         ({**SMALL, "seq_q": 8, "max_context": 300, "kv_dtype": "int8"}, (1, 32, 4), 4),  # eight outweigh what they read
-        ({**SMALL, "heads": 8, "kv_heads": 1}, (1, 32, 4), 32),  # each has an SM of its own
+        ({**SMALL, "heads": 8, "kv_heads": 1}, (1, 32, 2), 32),  # each has an SM of its own
         ({**SMALL, "heads": 8, "kv_heads": 1, "kv_dtype": "float8_e4m3fn"}, (1, 32, 4), 16),  # reads half as many bytes
-        (SMALL, (1, 32, 4), 16),
-        ({**SMALL, "window": 128}, (1, 32, 4), 6),  # a tile each, of those that are read
+        (SMALL, (1, 32, 2), 16),
+        ({**SMALL, "window": 128}, (1, 32, 2), 6),  # a tile each, of those that are read
         ({**SMALL, "head_dim": 64, "window": 128}, (1, 128, 4), 1),  # all of it in one tile
-        ({"batch": 32, "head_dim": 64, "window": 128}, (1, 32, 4), 1),  # little is read: two programs an SM
+        ({"batch": 32, "head_dim": 64, "window": 128}, (1, 32, 2), 1),  # little is read: two programs an SM
         ({"batch": 128, "heads": 64, "head_dim": 64, "window": 128}, (2, 64, 4), 1),
-        ({**SMALL, "batch": 2, "head_dim": 256}, (1, 32, 4), 8),
+        ({**SMALL, "batch": 2, "head_dim": 256}, (1, 64, 4), 8),
+        ({"batch": 2, "heads": 71, "kv_heads": 1, "head_dim": 64}, (1, 64, 4), 64),  # many rows
         ({**RAGGED, "batch": 4}, (1, 32, 4), 16),
         ({**RAGGED, "batch": 4, **MULTI_HEAD}, (1, 32, 4), 12),  # three programs an SM in the mean
         ({**RAGGED, "batch": 8, **MULTI_HEAD}, (2, 64, 4), None),  # more sequences than SMs
         (RAGGED, (1, 64, 4), 1),
+        ({"batch": 14, "max_context": 363, "mean_context": 181}, (1, 128, 4), 1),  # short, an SM each
+        ({"batch": 29, "max_context": 587, "mean_context": 293}, (1, 64, 4), 1),
         ({**RAGGED, "batch": 128, "head_dim": 64}, (2, 128, 4), 1),
         ({**RAGGED, "heads": 128, "head_dim": 64}, (1, 128, 4), 1),  # two tiles in the mean, of half the width
         ({**RAGGED, "batch": 4, "heads": 16, "head_dim": 256}, (2, 64, 4), 12),  # 192 programs of two KV heads
@@ -200,7 +205,7 @@ def test_windows_over_uneven_lengths_are_spread_by_what_they_leave() -> None:
 @pytest.mark.parametrize(
     ("batch", "sm_count", "tile"),
     [
-        (20, 132, (1, 64, 4)),  # 160 programs, all at once
+        (24, 132, (1, 64, 4)),  # 192 programs, all at once
         (64, 114, (2, 64, 4)),  # 256
         (100, 132, (1, 128, 8)),  # 800, one an SM at a time: 7 times, the last nearly full
         (128, 132, (4, 128, 8)),  # 256, twice
@@ -229,13 +234,14 @@ def test_what_the_default_prefers_is_valid(arch: str) -> None:
 
 
 def test_many_partial_results_of_the_default_are_narrow() -> None:
-    """In a short context fewer are many."""
-    few, many = (shape_of(batch=1, max_context=2**17, kv_heads=4, heads=heads) for heads in (28, 64))
+    """In a short context fewer are many, of caches of 8 bits more are few."""
+    few, many = (shape_of(batch=1, max_context=2**17, kv_heads=4, heads=heads) for heads in (8, 28))
     assert [SPACE.default(shape, NVIDIA_H200)["PARTIALS"] for shape in (few, many)] == ["float32", "bfloat16"]
-    few, many = (shape_of(batch=1, max_context=1024, kv_heads=4, heads=heads) for heads in (8, 48))
+    few, many = (shape_of(batch=1, max_context=1024, kv_heads=4, heads=heads) for heads in (8, 28))
     assert [SPACE.default(shape, NVIDIA_H200)["PARTIALS"] for shape in (few, many)] == ["float32", "bfloat16"]
-    exact = shape_of(batch=1, max_context=2**17, kv_heads=4, heads=64, dtype="float32")
-    assert SPACE.default(exact, NVIDIA_H200)["PARTIALS"] == "float32"
+    for other in ({"dtype": "float32"}, {"kv_dtype": "int8"}):
+        exact = shape_of(batch=1, max_context=2**17, kv_heads=4, heads=28, **other)
+        assert SPACE.default(exact, NVIDIA_H200)["PARTIALS"] == "float32", other
 
 
 @pytest.mark.parametrize(("kv_heads", "stages"), [(8, 3), (16, 2)])

@@ -49,7 +49,7 @@ def test_a_shipped_sweep_comes_back_whole(through: Callable[[list[Trial]], list[
 
 
 def test_a_shipped_grid_comes_back_whole() -> None:
-    trials = shipped_grid("paged_decode", implementation="triton")
+    trials = shipped_grid("paged_prefill", implementation="triton")
     assert through_json(trials) == trials
 
 
