@@ -35,9 +35,9 @@ NO_REASON: Final = "no reason was looked for"
 class Outlook:
     """Answers for shape after shape as ``pick_for_tuning`` does, in less than half of the time.
 
-    Of the tables only what bears on a shape is looked at, rows of its family and recordings of its kind, and these once
-    for all shapes of one likeness. The reason of
-    a default, which names what is nearest among all others, is left out.
+    Of the tables only what bears on a shape is looked at, rows of its family and recordings of its kind; votes of
+    recordings are counted once for all shapes of one likeness. The reason of a default, which names what is nearest
+    among all others, is left out.
 
     Args:
         among: the implementations that may be served.

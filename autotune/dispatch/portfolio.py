@@ -49,7 +49,7 @@ class ExpectedTimes(NamedTuple):
 
 
 def choose(
-    rows: "Iterable[Assignment]",
+    rows: "Sequence[Assignment]",
     implementation: Implementation[Any],
     shape: Shape,
     device: Device,
@@ -62,13 +62,13 @@ def choose(
     Args:
         rows: the assignments of the implementation on the device's architecture.
         has_rivals: another implementation may be served too: what this one was behind it counts as lost.
-        polls: keeps those of these rows, for many shapes.
+        polls: those taken of these rows on this device already; a new one is added.
     """
     return next(choose_all(rows, implementation, shape, device, has_rivals=has_rivals, polls=polls), None)
 
 
 def choose_all(
-    rows: "Iterable[Assignment]",
+    rows: "Sequence[Assignment]",
     implementation: Implementation[Any],
     shape: Shape,
     device: Device,
@@ -86,32 +86,32 @@ def choose_all(
     polls = {} if polls is None else polls
     if (poll := polls.get((implementation.name, here))) is None:
         poll = polls[implementation.name, here] = _Poll.take(rows, here)
-    for place, member in enumerate(poll.members):
+    for place, (member, nearest) in enumerate(poll.members):
         config = space.default(shape, device) if member is None else member
         if space.why_invalid(config, shape, device) is None:
-            nearest = next(voter.row for voter in poll.voters if voter.member == member)
             recorded = UNKNOWN
             if place == 0:
-                kin = [voter.row for voter in poll.voters]
-                recorded = left_out_regret(kin, nearest, shape, device, has_rivals=has_rivals)
+                recorded = left_out_regret(rows, nearest, shape, device, has_rivals=has_rivals)
             expected = Expectation(recorded, implementation, nearest.source_hash, nearest.triton_version)
             yield PortfolioChoice(config, member is None, nearest, expected, poll.times)
 
 
 class _Poll(NamedTuple):
-    """What recorded shapes say of a new one: themselves, nearest first, members by votes (None is the default)."""
+    """What recorded shapes say of a new one: members by votes (None is the default), each with its nearest voter."""
 
-    voters: "Sequence[_Voter]"
-    members: Sequence[Config | None]
+    members: "Sequence[tuple[Config | None, Assignment]]"
     times: ExpectedTimes | None
 
     @classmethod
     def take(cls, rows: "Iterable[Assignment]", here: Likeness) -> "_Poll":
         voters = _in_order([_Voter.of(row, here) for row in rows if row.likeness.kind == here.kind])
         votes: dict[Config | None, float] = {}
+        nearest: dict[Config | None, Assignment] = {}
         for voter in voters:
             votes[voter.member] = votes.get(voter.member, 0.0) + voter.weight
-        return cls(voters, sorted(votes, key=lambda member: -votes[member]), _expected_times(here, voters))
+            nearest.setdefault(voter.member, voter.row)
+        ranked = sorted(votes, key=lambda member: -votes[member])
+        return cls([(member, nearest[member]) for member in ranked], _expected_times(here, voters))
 
 
 # By implementation and likeness, in which many shapes are one: numbers of tiles make no difference from some on.

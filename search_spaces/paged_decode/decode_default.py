@@ -14,7 +14,7 @@ from autotune.device import Device
 from autotune.dtypes import ITEM_BYTES, KV_ITEM_BYTES
 from autotune.rounding import power_of_two
 from autotune.search_spaces import bounds, compiled_tiles
-from autotune.search_spaces.paged_decode.decode_merging import SHORT, SPLITS, most_splits, partials_type, worth_merging
+from autotune.search_spaces.paged_decode.decode_merging import SHORT, most_splits, partials_type, worth_merging
 from autotune.search_spaces.paged_decode.decode_work import idle_work, keys_read
 from autotune.shape import PagedShape
 from autotune.space import Config, Value
@@ -57,7 +57,7 @@ LONG_WHOLE, LONG_SPLIT = 16, 8192
 # Of sequences no longer than this, and about half as long in the mean, a program each is the fastest where most SMs
 # have one: 4 drawn problems of the H200 (2026-11-28) take 0.77 to 0.85 of the time of splits and of equal shares of all
 # tiles, 4 with means of 256 and the longest of 1024 take 1.2 to 1.3.
-SHORTEST, SLIGHTLY_RAGGED = 640, 0.4
+SHORTEST, LEAST_EVENNESS = 640, 0.4
 # Splits of so few tiles gain less by a third stage than by their programs being all resident.
 FEW_TILES: Final = 3
 
@@ -71,14 +71,17 @@ def preferred(shape: PagedShape, device: Device) -> list[Config]:
     """List what suits a shape on a device, the best first; the last is valid wherever the shape is supported.
 
     Sequences of one length are split until each SM has two programs, if merging does not take longer; where there is
-    one for each SM without, they are not. Neither are sequences of different lengths, where SMs have one in the mean.
-    But where the longest is long, where there are more of them than SMs, or where splits enough for the SMs would leave
-    more bytes of partial results than they read, programs take equal shares of the list of all tiles.
+    one for each SM without, they are not, unless a few SMs had two then. Neither are sequences of different lengths,
+    where SMs have one in the mean or all are short. But where the longest is long, where there are more of them than
+    SMs, or where splits enough for the SMs would leave more bytes of partial results than they read, programs take
+    equal shares of the list of all tiles.
     """
     return [config for config in _candidates(_Plan(shape, device)) if idle_work(config, shape, device) is None]
 
 
 def _candidates(plan: "_Plan") -> list[Config]:
+    if plan.has_few_second():
+        return [plan.dealt_out(), *plan.flat()]
     if plan.reads.evenness == 1.0:
         return [plan.whole_heads() if plan.takes_large_tiles() else plan.split(), *plan.flat()]
     if plan.are_short():
@@ -118,8 +121,6 @@ class _Plan:
             most_bytes, self.room = most_bytes // 2, self.room // 2
         self.least_block_k = bounds.MIN_BLOCK if is_wide(shape) else bounds.MIN_BLOCK_K
         most = min(MAX_BLOCK_K, most_bytes // max(self.width_k, self.width_v) // self.item_bytes)
-        if self.rows == MAX_BLOCK_ROWS and self.item_bytes == 2:
-            most = min(most, MANY_ROWS_BLOCK_K)
         self.block_k = max(self.least_block_k, most)
 
     def takes_large_tiles(self) -> bool:
@@ -133,14 +134,29 @@ class _Plan:
             and self.has_large_memory
         )
 
+    def has_few_second(self) -> bool:
+        """Return True if whole sequences of one length are long, and a few SMs would have two where others have one."""
+        return (
+            self.takes_large_tiles()
+            and 1.0 < self.busy <= FEW_SECOND
+            and self.reads.evenness == 1.0
+            and self.reads.longest >= LONG_FEW_SECOND
+            and NARROW < self.width_v <= USUAL
+        )
+
+    def dealt_out(self) -> Config:
+        """Return a few splits of each sequence, more evenly shared by the SMs."""
+        return self._split(1, FEW_KEYS, SPLITS_OF_FEW_SECOND)
+
     def are_short(self) -> bool:
         """Return True if sequences of different lengths are all so short that splitting none takes less time."""
         return (
             self.reads.longest <= SHORTEST
-            and self.reads.evenness >= SLIGHTLY_RAGGED
+            and self.reads.evenness >= LEAST_EVENNESS
             and self.sequences / self.device.sm_count >= MOSTLY
             and self.busy < BUSY
-            and self.width_v <= USUAL
+            and NARROW < self.width_v <= USUAL
+            and self.rows == bounds.MIN_BLOCK
             and self.item_bytes == 2
         )
 
@@ -155,8 +171,6 @@ class _Plan:
         tiles, where an SM holds all of its programs at once; else large ones, one after the other."""
         if self.is_broad:  # their accumulators leave eight warps no time to wait
             return self.whole()
-        if 1.0 < self.busy <= FEW_SECOND and self.reads.longest >= LONG_FEW_SECOND:
-            return self._split(1, FEW_KEYS, SPLITS_OF_FEW_SECOND)
         few = [heads for heads in self._heads(2) if BUSY <= self.busy / heads <= 1.0]
         resident = self.room // (2 * self.block_k * self.key_bytes + self._beside(self.block_k))
         if not few and (held := [heads for heads in self._heads(2) if 1.0 < self.busy / heads <= resident]):
@@ -186,40 +200,40 @@ class _Plan:
             return self._split(1, self._within_context(self.block_k, 1), 1)
         if self.is_broad and not is_even:
             return self._split_broad()
-        wanted, worth = (
-            (PROGRAMS if is_even else RAGGED_PROGRAMS) / self.busy,
-            worth_merging(self.shape, self.device, self.sequences),
-        )
+        block_k = self.block_k
+        if self.rows == MAX_BLOCK_ROWS and self.item_bytes == 2:
+            block_k = min(block_k, MANY_ROWS_BLOCK_K)
+        wanted = (PROGRAMS if is_even else RAGGED_PROGRAMS) / self.busy
+        worth = worth_merging(self.shape, self.device, self.sequences)
         several = self.heads * wanted
-        if several <= worth and longest / several >= MIN_TILES * self.block_k / self.heads:
-            return self._split_evenly(self.heads, self._within_context(self.block_k, self.heads), several)
-        splits = min(wanted, worth)
-        keys = longest // most_splits(self.shape, splits) // MIN_TILES
-        if not is_even:
-            keys = self.reads.mean // most_splits(self.shape, splits)
-        return self._split_evenly(1, self._cut(self.block_k, 1, keys), splits)
+        if several <= worth and longest / several >= MIN_TILES * block_k / self.heads:
+            splits = most_splits(self.shape, several)
+            return self._fewer_splits(self.heads, self._within_context(block_k, self.heads), splits)
+        splits = most_splits(self.shape, min(wanted, worth))
+        keys = longest // splits // MIN_TILES if is_even else self.reads.mean // splits
+        return self._fewer_splits(1, self._cut(block_k, 1, keys), splits)
 
     def flat(self) -> list[Config]:
         """Return equal shares of the list of all tiles, two an SM, or one where there are not tiles enough."""
         block_k = self._cut(self.block_k, self.heads, self.reads.mean // MIN_TILES_WHOLE)
         return [self._config(self.heads, block_k, schedule="flat", PROGRAMS_PER_SM=each) for each in (PROGRAMS, 1)]
 
-    def _split_evenly(self, heads: int, block_k: int, most: float) -> Config:
-        """Return up to ``most`` splits; of sequences of one length in 16 bits rather fewer, longer ones.
+    def _fewer_splits(self, heads: int, block_k: int, splits: int) -> Config:
+        """Return splits; of sequences of one length in 16 bits rather half as many.
 
-        Half as many have one KV head instead of two, or leave each SM one program of broad heads, whose tiles then are
-        twice as long.
+        These have one KV head instead of two, or leave each SM one program of broad heads. Those have tiles twice as
+        long where SMs have no more than one program each.
         """
-        splits = most_splits(self.shape, most)
-        if self.reads.evenness < 1.0 or self.item_bytes == 1 or splits == 1:
+        if self.reads.evenness < 1.0 or self.item_bytes != 2 or splits == 1:
             return self._split(heads, block_k, splits)
         if heads == 2 and not self.is_broad and splits % 2 == 0:
             # 11 drawn problems of the H200, 2026-11-28: 0.97 to 0.99 of the time.
             return self._split(1, self._within_context(self.block_k, 1), splits // 2)
         if self.is_broad and self.has_large_memory and 2 * block_k <= BROAD_BLOCK_K:
             # Likewise 7 of 16/2 to 8/4 heads of 256: 0.89 to 1.0.
-            for fewer in {splits, splits // 2} & set(SPLITS):
-                if BUSY <= self.sequences * fewer / heads / self.device.sm_count <= 1.0:
+            for fewer in (splits, splits // 2):
+                is_one_each = BUSY <= self.sequences * fewer / heads / self.device.sm_count <= 1.0
+                if is_one_each and self.reads.longest * heads >= MIN_TILES * 2 * block_k * fewer:
                     return self._split(heads, 2 * block_k, fewer)
         return self._split(heads, block_k, splits)
 
@@ -272,10 +286,9 @@ class _Plan:
         }
         if self.is_broad and self.item_bytes == 1 and block_k >= BROAD_BLOCK_K and self.has_large_memory:
             warps = LARGE_TILE_WARPS  # they convert many values
-        is_small = (
-            block_k == FEW_KEYS and self.rows == bounds.MIN_BLOCK and self.width_k <= USUAL and self.has_large_memory
-        )
-        if is_small and self.item_bytes == 2 and self.reads.evenness >= SLIGHTLY_RAGGED:
+        is_small = block_k == FEW_KEYS and self.rows == bounds.MIN_BLOCK and max(self.width_k, self.width_v) <= USUAL
+        is_small = is_small and self.has_large_memory
+        if is_small and self.item_bytes == 2 and self.reads.evenness >= LEAST_EVENNESS:
             warps = FEW_KEYS_WARPS
         most_stages = 2 if self._is_crowded(heads, block_k, splits) else 3
         return self._config(heads, block_k, warps, most_stages, schedule="split", **amounts)

@@ -20,7 +20,7 @@ USUAL_WIDTH: Final = 128  # numbers of a row of values
 # its own and keys have 16 bits.
 SPLITS_OF_ROOT: Final = 0.5
 # Partial results of so many bytes in float32, merged so many at once, are left in 16 bits: less where heads are broad,
-# and where little is read; 30 problems that the H200 drew and recorded (2026-11-28) take 0.98 of the time in the mean
+# and where little is read; 30 problems drawn and recorded on the H200 (2026-11-28) take 0.98 of the time in the mean
 # with a quarter of the bytes that were asked for before. Caches of 8 bits want more of both.
 NARROWED_BYTES, NARROWED_SPLITS = 2**19, 8
 NARROWED_BYTES_OF_8_BITS, NARROWED_SPLITS_OF_8_BITS = 2**21, 12
@@ -33,7 +33,7 @@ def worth_merging(shape: PagedShape, device: Device, sequences: int) -> float:
     A window begins within a tile, so that one more is read, and another makes the number one of the space.
 
     Args:
-        sequences: the programs of one split each.
+        sequences: the programs that there would be without splits.
     """
     longest, width = keys_read(shape).longest, _width(shape)
     tiles = longest / bounds.MIN_BLOCK_K + (2 if longest < shape.max_context else 0)

@@ -15,12 +15,12 @@ SHAPES: dict[str, list[Shape]] = {
     "flash_attention": [
         model.shape(AttentionShape, batch=batch, seq_q=length)
         for model in (LLAMA, GEMMA)
-        for batch, length in ((1, 512), (3, 4096), (64, 32768))
+        for batch, length in ((1, 512), (3, 4096), (64, 32768), (100, 32768))
     ],
     "paged_decode": [
         model.shape(PagedShape, batch=batch, max_context=length)
         for model in (LLAMA, GEMMA)
-        for batch, length in ((1, 512), (64, 8192), (256, 100))
+        for batch, length in ((1, 512), (64, 8192), (256, 100), (300, 100), (512, 100))  # the last are of one likeness
     ],
 }
 

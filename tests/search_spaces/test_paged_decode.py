@@ -233,6 +233,14 @@ def test_what_the_default_prefers_is_valid(arch: str) -> None:
         assert SPACE.why_invalid(preferred(shape, device)[0], shape, device) is None, shape
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_larger_tiles_of_broad_heads_are_valid(dtype: str) -> None:
+    """None takes more loads than a thread holds, or more splits than there are tiles, and so gives way to shares."""
+    for batch, heads, context in itertools.product((1, 8, 16), (8, 64), (256, 587, 8192, 131072)):
+        shape = shape_of(batch=batch, heads=heads, kv_heads=heads // 8, max_context=context, head_dim=256, dtype=dtype)
+        assert SPACE.default(shape, NVIDIA_H200)["schedule"] == "split", shape
+
+
 def test_many_partial_results_of_the_default_are_narrow() -> None:
     """In a short context fewer are many, of caches of 8 bits more are few."""
     few, many = (shape_of(batch=1, max_context=2**17, kv_heads=4, heads=heads) for heads in (8, 28))
