@@ -97,7 +97,7 @@ def choose_all(
 
 
 class _Poll(NamedTuple):
-    """What recorded shapes say of a new one: members by votes (None is the default), each with its nearest voter."""
+    """Answer of recorded shapes to a new one: members by votes (None is the default), each with its nearest voter."""
 
     members: "Sequence[tuple[Config | None, Assignment]]"
     times: ExpectedTimes | None

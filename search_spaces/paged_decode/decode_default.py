@@ -14,15 +14,15 @@ from autotune.device import Device
 from autotune.dtypes import ITEM_BYTES, KV_ITEM_BYTES
 from autotune.rounding import power_of_two
 from autotune.search_spaces import bounds, compiled_tiles
-from autotune.search_spaces.paged_decode.decode_merging import SHORT, most_splits, partials_type, worth_merging
+from autotune.search_spaces.paged_decode.decode_merging import SHORT, USUAL, most_splits, partials_type, worth_merging
 from autotune.search_spaces.paged_decode.decode_work import idle_work, keys_read
 from autotune.shape import PagedShape
 from autotune.space import Config, Value
 
 MAX_BLOCK_ROWS: Final = 64
-# Numbers of a row: of narrow heads two have the bytes of a usual one, of broad ones a tile has few keys and partial
-# results many bytes, of wide ones a tile fills shared memory and registers sooner.
-NARROW, USUAL, WIDE = 64, 128, 256
+# Numbers of a row: of narrow heads two have the bytes of a usual one (``USUAL``), of broad ones a tile has few keys and
+# partial results many bytes, of wide ones a tile fills shared memory and registers sooner.
+NARROW, WIDE = 64, 256
 
 PROGRAMS: Final = 2  # an SM, and the keys of a tile of each, with as many bytes of values: enough in flight
 RAGGED_PROGRAMS: Final = 3  # an SM, in the mean of the time: of short sequences they end early
@@ -286,12 +286,20 @@ class _Plan:
         }
         if self.is_broad and self.item_bytes == 1 and block_k >= BROAD_BLOCK_K and self.has_large_memory:
             warps = LARGE_TILE_WARPS  # they convert many values
-        is_small = block_k == FEW_KEYS and self.rows == bounds.MIN_BLOCK and max(self.width_k, self.width_v) <= USUAL
-        is_small = is_small and self.has_large_memory
-        if is_small and self.item_bytes == 2 and self.reads.evenness >= LEAST_EVENNESS:
+        if block_k == FEW_KEYS and self._suits_few_warps():
             warps = FEW_KEYS_WARPS
         most_stages = 2 if self._is_crowded(heads, block_k, splits) else 3
         return self._config(heads, block_k, warps, most_stages, schedule="split", **amounts)
+
+    def _suits_few_warps(self) -> bool:
+        """Return True if small tiles of such heads and lengths were the faster with few warps, on GPUs as recorded."""
+        return (
+            self.rows == bounds.MIN_BLOCK
+            and max(self.width_k, self.width_v) <= USUAL
+            and self.item_bytes == 2
+            and self.reads.evenness >= LEAST_EVENNESS
+            and self.has_large_memory
+        )
 
     def _is_crowded(self, heads: int, block_k: int, splits: int) -> bool:
         """Return True if an SM holds all splits of a ragged batch at once only with a tile less in flight each."""

@@ -1,4 +1,4 @@
-"""How many splits of a sequence pay, and the type of their partial results: of paged decode, by its sizes alone.
+"""The number of splits that pay, and the type of their partial results: of paged decode, by its sizes alone.
 
 Splits read the keys of a sequence at once, and leave results that a second kernel merges. Constants were chosen as
 those of ``decode_default`` were.
@@ -14,7 +14,7 @@ from autotune.search_spaces.paged_decode.decode_work import keys_read, outweighs
 from autotune.shape import PagedShape
 
 SPLITS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128)
-USUAL_WIDTH: Final = 128  # numbers of a row of values
+USUAL: Final = 128  # numbers of a row of most heads
 # Splits shorten reading as their number, and lengthen merging as much: together least where they follow the square
 # root of the keys, fewer where partial results are wider: half the root, but all of it where each program has an SM of
 # its own and keys have 16 bits.
@@ -37,7 +37,7 @@ def worth_merging(shape: PagedShape, device: Device, sequences: int) -> float:
     """
     longest, width = keys_read(shape).longest, _width(shape)
     tiles = longest / bounds.MIN_BLOCK_K + (2 if longest < shape.max_context else 0)
-    root = math.sqrt(longest * USUAL_WIDTH / width)
+    root = math.sqrt(longest * USUAL / width)
     has_own_sm = sequences * _round_down(min(tiles, root)) <= device.sm_count
     return min(tiles, root if has_own_sm and KV_ITEM_BYTES[shape.kv_dtype] > 1 else SPLITS_OF_ROOT * root)
 
@@ -64,7 +64,7 @@ def partials_type(shape: PagedShape, splits: int) -> str:
     many, least = float(NARROWED_BYTES), NARROWED_SPLITS
     if KV_ITEM_BYTES[shape.kv_dtype] == 1:
         many, least = NARROWED_BYTES_OF_8_BITS, NARROWED_SPLITS_OF_8_BITS
-    many *= (PART_OF_SHORT if keys_read(shape).longest < SHORT else 1.0) * USUAL_WIDTH / max(USUAL_WIDTH, width)
+    many *= (PART_OF_SHORT if keys_read(shape).longest < SHORT else 1.0) * USUAL / max(USUAL, width)
     return shape.dtype if partial_bytes >= many and splits >= least else "float32"
 
 
