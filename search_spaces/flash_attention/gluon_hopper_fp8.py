@@ -1,6 +1,7 @@
 """The space of flash attention of e4m3 in Gluon for Hopper: parameters, validity and default."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -9,12 +10,13 @@ from autotune.dtypes import QUANTIZED_DTYPES
 from autotune.errors import InvalidShapeError
 from autotune.implementation import Implementation
 from autotune.search_spaces import bounds
+from autotune.search_spaces.flash_attention import gluon_hopper
 from autotune.search_spaces.flash_attention.byte_groups import byte_widths, value_parts
-from autotune.search_spaces.flash_attention.gluon_hopper import BARRIER_BYTES, GROUP_THREADS, OTHER_REGISTERS
+from autotune.search_spaces.flash_attention.gluon_hopper import BARRIER_BYTES, GROUP_THREADS, LONG
 from autotune.search_spaces.flash_attention.warp_groups import REGISTERS, ROWS
 from autotune.search_spaces.sources import SHARED, kernel_files
 from autotune.shape import AttentionShape
-from autotune.space import Config, Parameter, Space
+from autotune.space import Config, Parameter, Space, Value
 
 PARAMETERS: Final = (
     Parameter("consumers", (1, 2, 3)),  # groups of four warps, of 64 rows of queries each
@@ -30,7 +32,11 @@ PARAMETERS: Final = (
 )
 
 RESULT_BYTES: Final = 2
+# Beside those of rows and columns. The sample spills some 70 bytes of three consumers' of 128 keys and 64 columns, all
+# of them outside the loop over keys, and those are the fastest without a mask.
+OTHER_REGISTERS: Final = 16
 CAP_REGISTERS: Final = 8  # of hyperbolic tangents: beside sums of blocks of 128 keys and columns the sample spilled
+NARROW: Final = 64  # columns of heads whose consumers hold few enough registers for three of them
 STEP: Final = 16  # elements that tensor maps take rows of multiples of
 # Each 32 keys sums may be off by another 33 x 2 ** -13 of themselves (docs/fp8-forward.md), weights by 2 ** -4 in all.
 RUNNING_KEYS: Final = 2**9 * 32 // 33
@@ -63,7 +69,7 @@ def reject(config: Config, shape: AttentionShape, device: Device) -> str | None:
 def live_registers(block_k: int, sums: str, shape: AttentionShape) -> int:
     """Return the registers a thread that hold scores, weights and sums: those of a block beside those of all."""
     _, _, width_v = byte_widths(shape.head_dim, shape.head_dim_v)
-    of_block = width_v // value_parts(width_v, sums) if sums == "block" else 0
+    of_block = width_v // value_parts(width_v, block_k, sums) if sums == "block" else 0
     columns = block_k + block_k // 4 + width_v + of_block
     return columns * ROWS // GROUP_THREADS + OTHER_REGISTERS + (CAP_REGISTERS if shape.softcap else 0)
 
@@ -130,29 +136,42 @@ def shared_bytes(config: Config, shape: AttentionShape) -> int:
 
 
 def default(shape: AttentionShape, device: Device) -> Config:
-    """Return a schedule that no GPU has timed: sums of blocks as long as registers hold, consumers that take turns.
+    """Return a schedule like the fastest of some 110 that an NVIDIA H200 timed on 2026-11-28.
 
-    With those sums ptxas 12.8 waits for the values of the last block before the exponentials, which then run under the
-    products of the other consumer.
+    Those were of heads of 64, 128 and 256 over 1,024 to 16,384 tokens, each launched for 80 ms: sums of blocks as long
+    as registers hold, and consumers that take no turns. Three consumers of narrow heads were the faster without a mask
+    (1.16 times, 16,384 tokens), two with one (1.7 times, 4,096). Tiles come in the order of ``gluon_hopper``'s, where
+    they have as many rows: its estimates hold as far as all times of a tile are in proportion.
     """
     if (problem := supports(shape, device)) is not None:
         raise InvalidShapeError(problem)
-    consumers = min(2, math.ceil(shape.seq_q / ROWS))
-    sizes = (128, 64) if _seen(shape) > 64 else (64,)
-    block_k = next(size for size in sizes if live_registers(size, "block", shape) <= REGISTERS[2])
-    is_ordered = shape.causal and _tiles_differ(shape, consumers)
+    widest, seen = max(shape.head_dim, shape.head_dim_v), _seen(shape)
+    is_long = seen * widest >= LONG
+    most = 3 if widest <= NARROW and seen > FEW_KEYS and not shape.causal else 2
+    # With hyperbolic tangents and sums of 128 columns, blocks of 128 keys spill 176 bytes in the sample.
+    sizes = (64,) if seen <= 64 or (shape.softcap and widest > NARROW) else (128, 64)
+    tiles = [(consumers, size) for size in sizes for consumers in range(most, 1, -1)]
+    held = [(each, size) for each, size in tiles if live_registers(size, "block", shape) <= REGISTERS[each]]
+    consumers, block_k = min(held[0][0], math.ceil(shape.seq_q / ROWS)), held[0][1]
     return Config(
         consumers=consumers,
         BLOCK_K=block_k,
         slots=2,
-        query_slots=1,
-        ping_pong="issue" if consumers > 1 else "off",
-        values="early" if block_k == 128 else "late",
+        query_slots=2 if widest <= 2 * NARROW and not is_long else 1,
+        ping_pong="off",
+        values="early",
         sums="block",
-        workers="sm",
-        section=1,
-        row_order="alternating" if is_ordered else "natural",
+        **_order(shape, device, consumers),
     )
+
+
+def _order(shape: AttentionShape, device: Device, consumers: int) -> dict[str, Value]:
+    """Return workers, section and row order of tiles of so many consumers."""
+    wide = gluon_hopper.default(replace(shape, dtype="bfloat16"), device)
+    if wide["consumers"] == consumers:
+        return {name: wide[name] for name in ("workers", "section", "row_order")}
+    is_ordered = shape.causal and _tiles_differ(shape, consumers)
+    return {"workers": "sm", "section": 1, "row_order": "alternating" if is_ordered else "natural"}
 
 
 IMPLEMENTATION: Final = Implementation(

@@ -127,25 +127,32 @@ def lower_bound(shape: AttentionShape, tile: tuple[int, int], times: Times, mult
 
 
 def tile_times(shape: AttentionShape, rows: int, block: int, times: Times) -> tuple[float, ...]:
-    """Return the time of each tile of a head, from its first rows to its last; of shapes without a window.
+    """Return the time of each tile of a head, from its first rows to its last.
 
     Args:
         rows: of queries of a tile.
         block: keys of a block.
     """
-    return _tile_times(shape.seq_q, shape.seq_kv, shape.causal, rows, block, times)
+    return _tile_times(shape.seq_q, shape.seq_kv, shape.causal, shape.window, rows, block, times)
 
 
 @lru_cache(maxsize=1024)
-def _tile_times(seq_q: int, seq_kv: int, causal: bool, rows: int, block: int, times: Times) -> tuple[float, ...]:
+def _tile_times(
+    seq_q: int, seq_kv: int, causal: bool, window: int | None, rows: int, block: int, times: Times
+) -> tuple[float, ...]:
+    def key_at(row: int, ahead: int) -> int:
+        return min(max(row + seq_kv - seq_q + ahead, 0), seq_kv)
+
     found = []
+    reach = 1 if causal else window  # how far ahead a row sees; None: to the end
     for first in range(0, seq_q, rows):
         last = min(first + rows, seq_q) - 1
-        seen, whole = seq_kv, seq_kv  # keys that some row sees, and those that each does
-        if causal:
-            seen, whole = (min(max(row + seq_kv - seq_q + 1, 0), seq_kv) for row in (last, first))
-        blocks = max(1, math.ceil(seen / block))
-        found.append(times.tile + blocks * times.block + (blocks - whole // block) * times.edge)
+        # The keys that some row sees, from ``low`` to ``high``, and those that every row does.
+        low, whole_low = (0, 0) if window is None else (key_at(first, 1 - window), key_at(last, 1 - window))
+        high, whole_high = (seq_kv, seq_kv) if reach is None else (key_at(last, reach), key_at(first, reach))
+        blocks = max(1, math.ceil(high / block) - low // block)
+        whole = max(0, whole_high // block - math.ceil(whole_low / block))
+        found.append(times.tile + blocks * times.block + (blocks - whole) * times.edge)
     return tuple(found)
 
 

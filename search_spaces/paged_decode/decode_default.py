@@ -11,23 +11,28 @@ import math
 from typing import Final
 
 from autotune.device import Device
-from autotune.dtypes import ITEM_BYTES, KV_ITEM_BYTES
 from autotune.rounding import power_of_two
-from autotune.search_spaces import bounds, compiled_tiles
-from autotune.search_spaces.paged_decode.decode_merging import SHORT, USUAL, most_splits, partials_type, worth_merging
-from autotune.search_spaces.paged_decode.decode_work import idle_work, keys_read
+from autotune.search_spaces import bounds
+from autotune.search_spaces.paged_decode.decode_merging import SHORT, most_splits, partials_type, worth_merging
+from autotune.search_spaces.paged_decode.decode_sizes import (
+    BUSY,
+    FEW_SEQUENCES,
+    FEW_SPLITS,
+    FEW_STAGES,
+    MAX_BLOCK_K,
+    MAX_BLOCK_ROWS,
+    MOSTLY,
+    NARROW,
+    PROGRAMS,
+    SPLITS_OF_FEW_SECOND,
+    DecodeSizes,
+    is_wide,
+)
+from autotune.search_spaces.paged_decode.decode_work import idle_work
 from autotune.shape import PagedShape
 from autotune.space import Config, Value
 
-MAX_BLOCK_ROWS: Final = 64
-# Numbers of a row: of narrow heads two have the bytes of a usual one (``USUAL``), of broad ones a tile has few keys and
-# partial results many bytes, of wide ones a tile fills shared memory and registers sooner.
-NARROW, WIDE = 64, 256
-
-PROGRAMS: Final = 2  # an SM, and the keys of a tile of each, with as many bytes of values: enough in flight
 RAGGED_PROGRAMS: Final = 3  # an SM, in the mean of the time: of short sequences they end early
-TILE_BYTES: Final = 16384
-MAX_BLOCK_K: Final = 128
 # Of many rows, whose weights take registers: 5 problems of 71 heads on one of 64 (H200, 2026-11-28), 0.86 to 0.97.
 MANY_ROWS_BLOCK_K: Final = 64
 # One program an SM has as much in flight with a tile twice as large, and reads longer pieces of fewer sequences.
@@ -35,36 +40,22 @@ LARGE_TILE_BYTES: Final = 65536  # of keys and values
 LARGE_TILE_WARPS: Final = 8
 MAX_LARGE_BLOCK_K: Final = 256
 MAX_HEADS: Final = 8
-# Where so few SMs have a second program of so many keys, a third of each is dealt out more evenly: 3 drawn problems of
-# the H200 (2026-11-28), 0.90 to 0.97; of 1024 keys 1.02.
-FEW_SECOND, LONG_FEW_SECOND, SPLITS_OF_FEW_SECOND = 1.3, 1536, 3
 # Tiles of so few keys in 16 bits need no more warps: 0.94 to 1.0 of the time in the mean of each class of 77 drawn and
 # recorded problems of the H200 (2026-11-28). Of three with a mean of a quarter of the longest 1.03 to 1.04 (both GPUs).
 FEW_KEYS, FEW_KEYS_WARPS = 32, 2
+FEW_KEYS_SEEN: Final = 128  # by narrow heads in a window: 3 problems of 128 sequences (both GPUs), 0.94 to 0.97
 # An SM, of broad heads of short ragged sequences in 16 bits, since some end early (3 problems of the H100: 0.88 to 0.90
 # of the time; one of the H200: 0.92).
 SHORT_BROAD_PROGRAMS: Final = 1.5
 BROAD_BLOCK_K: Final = 64  # of broad heads of ragged batches, of one program an SM
 SLIGHTLY_UNEVEN: Final = 0.05  # of the time: no reason for fewer KV heads
-MOSTLY: Final = 0.7  # of the SMs: fewer programs are too few
-BUSY: Final = 0.9  # programs an SM: whole sequences leave 4 of 132 SMs idle, and spare merging
 MIN_TILES: Final = 2  # of a split: they fill its pipeline
-# Of a whole sequence, in the mean, and of a ragged one of narrow heads (2 problems of both GPUs: 0.87 to 0.95).
-MIN_TILES_WHOLE, MIN_TILES_NARROW = 4, 2
+# Of a whole sequence, in the mean, and of a ragged one of narrow heads (2 problems of both GPUs: 0.87 to 0.95) or of
+# few rows of 8 bits (2 problems of both GPUs: 0.88 to 1.03).
+MIN_TILES_WHOLE, MIN_TILES_SMALL = 4, 2
 # Where sequences are of different lengths, equal shares of a list of tiles take less time above so many tiles of the
 # longest whole sequence, and from so many keys of one that is split.
 LONG_WHOLE, LONG_SPLIT = 16, 8192
-# Of sequences no longer than this, and about half as long in the mean, a program each is the fastest where most SMs
-# have one: 4 drawn problems of the H200 (2026-11-28) take 0.77 to 0.85 of the time of splits and of equal shares of all
-# tiles, 4 with means of 256 and the longest of 1024 take 1.2 to 1.3.
-SHORTEST, LEAST_EVENNESS = 640, 0.4
-# Splits of so few tiles gain less by a third stage than by their programs being all resident.
-FEW_TILES: Final = 3
-
-
-def is_wide(shape: PagedShape) -> bool:
-    """Return True if heads are so wide that a tile has few keys."""
-    return max(shape.head_dim, shape.head_dim_v) > WIDE
 
 
 def preferred(shape: PagedShape, device: Device) -> list[Config]:
@@ -72,14 +63,16 @@ def preferred(shape: PagedShape, device: Device) -> list[Config]:
 
     Sequences of one length are split until each SM has two programs, if merging does not take longer; where there is
     one for each SM without, they are not, unless a few SMs had two then. Neither are sequences of different lengths,
-    where SMs have one in the mean or all are short. But where the longest is long, where there are more of them than
-    SMs, or where splits enough for the SMs would leave more bytes of partial results than they read, programs take
-    equal shares of the list of all tiles.
+    where SMs have one in the mean or all are short. Short sequences of few narrow heads are split further. But where
+    the longest is long and tiles suffice, where there are more sequences than SMs, or where splits enough for the SMs
+    would leave more bytes of partial results than they read, programs take equal shares of the list of all tiles.
     """
     return [config for config in _candidates(_Plan(shape, device)) if idle_work(config, shape, device) is None]
 
 
 def _candidates(plan: "_Plan") -> list[Config]:
+    if plan.are_few():
+        return [plan.split_few(), *plan.flat()]
     if plan.has_few_second():
         return [plan.dealt_out(), *plan.flat()]
     if plan.reads.evenness == 1.0:
@@ -92,73 +85,17 @@ def _candidates(plan: "_Plan") -> list[Config]:
         is_long = tiles > LONG_WHOLE
     else:
         config = plan.split()
-        is_long = plan.reads.longest >= LONG_SPLIT or plan.sequences > plan.device.sm_count
+        are_long = plan.reads.longest >= LONG_SPLIT and plan.has_many_tiles()
+        is_long = are_long or plan.sequences > plan.device.sm_count
     return plan.flat() if is_long else [config, *plan.flat()]
 
 
-class _Plan:
-    """The sizes of a shape on a device that configs follow, and the configs.
-
-    ``heads`` and ``block_k`` are of the usual tile. ``sequences`` are the programs, if none reads two KV heads and none
-    is split; ``busy`` is how many of them an SM has in the mean of the time.
-    """
-
-    def __init__(self, shape: PagedShape, device: Device) -> None:
-        self.shape, self.device, self.reads = shape, device, keys_read(shape)
-        self.width_k, self.width_v = bounds.padded_widths(shape.head_dim, shape.head_dim_v)
-        self.item_bytes = KV_ITEM_BYTES[shape.kv_dtype]
-        self.key_bytes = (self.width_k + self.width_v) * self.item_bytes
-        self.rows_of_a_head = shape.group * shape.seq_q
-        self.rows = min(MAX_BLOCK_ROWS, max(bounds.MIN_BLOCK, power_of_two(self.rows_of_a_head)))
-        self.sequences = shape.batch * shape.kv_heads * -(-self.rows_of_a_head // self.rows)
-        self.busy = self.sequences * self.reads.evenness / device.sm_count
-        self.is_broad = USUAL < self.width_v <= WIDE
-        self.has_large_memory = device.shared_memory_bytes >= bounds.LARGE_SHARED_MEMORY
-        self.heads = self._heads(2)[-1]
-        most_bytes, self.room = TILE_BYTES, device.shared_memory_bytes
-        if device.shared_memory_bytes <= compiled_tiles.SMALL_SHARED_MEMORY and device.has("async_copies"):
-            # Two blocks an SM, or its four schedulers have one warp each (benchmarks.architecture_defaults).
-            most_bytes, self.room = most_bytes // 2, self.room // 2
-        self.least_block_k = bounds.MIN_BLOCK if is_wide(shape) else bounds.MIN_BLOCK_K
-        most = min(MAX_BLOCK_K, most_bytes // max(self.width_k, self.width_v) // self.item_bytes)
-        self.block_k = max(self.least_block_k, most)
-
-    def takes_large_tiles(self) -> bool:
-        """Return True if whole sequences fill the SMs and large tiles were the best for them: of 16 bits, of few rows,
-        where shared memory holds two; broad heads have small ones, of which an SM needs two."""
-        return (
-            self.busy >= (PROGRAMS * BUSY if self.is_broad else BUSY)
-            and self.rows == bounds.MIN_BLOCK
-            and self.item_bytes == 2
-            and not is_wide(self.shape)
-            and self.has_large_memory
-        )
-
-    def has_few_second(self) -> bool:
-        """Return True if whole sequences of one length are long, and a few SMs would have two where others have one."""
-        return (
-            self.takes_large_tiles()
-            and 1.0 < self.busy <= FEW_SECOND
-            and self.reads.evenness == 1.0
-            and self.reads.longest >= LONG_FEW_SECOND
-            and NARROW < self.width_v <= USUAL
-        )
+class _Plan(DecodeSizes):
+    """The configs that follow from the sizes of a shape on a device."""
 
     def dealt_out(self) -> Config:
         """Return a few splits of each sequence, more evenly shared by the SMs."""
         return self._split(1, FEW_KEYS, SPLITS_OF_FEW_SECOND)
-
-    def are_short(self) -> bool:
-        """Return True if sequences of different lengths are all so short that splitting none takes less time."""
-        return (
-            self.reads.longest <= SHORTEST
-            and self.reads.evenness >= LEAST_EVENNESS
-            and self.sequences / self.device.sm_count >= MOSTLY
-            and self.busy < BUSY
-            and NARROW < self.width_v <= USUAL
-            and self.rows == bounds.MIN_BLOCK
-            and self.item_bytes == 2
-        )
 
     def whole_short(self) -> Config:
         """Return a program a sequence and KV head, of a tile twice as large where each has an SM of its own."""
@@ -166,22 +103,28 @@ class _Plan:
         block_k = min(MAX_BLOCK_K, 2 * self.block_k if has_own_sm else self.block_k)
         return self._split(1, self._within_context(block_k, 1), 1)
 
+    def split_few(self) -> Config:
+        """Return many splits of such sequences, a warp each; those of one tile have nothing more to load."""
+        config = self._split(1, FEW_KEYS, splits := most_splits(self.shape, FEW_SPLITS))
+        stages = FEW_STAGES if self.reads.longest > splits * FEW_KEYS else 3
+        return Config({**config, "num_warps": 1, "num_stages": stages})
+
     def whole_heads(self) -> Config:
         """Return a program a sequence: one an SM of a large tile, where one or two KV heads each leave as many; usual
         tiles, where an SM holds all of its programs at once; else large ones, one after the other."""
         if self.is_broad:  # their accumulators leave eight warps no time to wait
             return self.whole()
-        few = [heads for heads in self._heads(2) if BUSY <= self.busy / heads <= 1.0]
-        resident = self.room // (2 * self.block_k * self.key_bytes + self._beside(self.block_k))
-        if not few and (held := [heads for heads in self._heads(2) if 1.0 < self.busy / heads <= resident]):
+        few = [heads for heads in self.heads_of(2) if BUSY <= self.busy / heads <= 1.0]
+        resident = self.room // (2 * self.block_k * self.key_bytes + self.bytes_beside(self.block_k))
+        if not few and (held := [heads for heads in self.heads_of(2) if 1.0 < self.busy / heads <= resident]):
             return self._whole(self._evenest(held), self.block_k)
         block_k = min(MAX_LARGE_BLOCK_K, power_of_two(-(-LARGE_TILE_BYTES // self.key_bytes)))
-        many = few or [heads for heads in self._heads(MAX_HEADS) if self.busy / heads >= BUSY]
+        many = few or [heads for heads in self.heads_of(MAX_HEADS) if self.busy / heads >= BUSY]
         config = self._whole(self._evenest(many), block_k, LARGE_TILE_WARPS)
         if config.integer("BLOCK_K") * self.key_bytes >= LARGE_TILE_BYTES:
             return config
         # Little is read: two programs an SM.
-        several = [heads for heads in self._heads(MAX_HEADS) if self.busy / heads >= PROGRAMS * BUSY]
+        several = [heads for heads in self.heads_of(MAX_HEADS) if self.busy / heads >= PROGRAMS * BUSY]
         return self._whole(self._evenest(several or [1]), block_k)
 
     def _evenest(self, choices: list[int]) -> int:
@@ -197,7 +140,7 @@ class _Plan:
         """Return splits, of two KV heads where as many are worth merging and have tiles enough; none of one tile."""
         is_even, longest = self.reads.evenness == 1.0, self.reads.longest
         if longest <= self.block_k:
-            return self._split(1, self._within_context(self.block_k, 1), 1)
+            return self._single_tile()
         if self.is_broad and not is_even:
             return self._split_broad()
         block_k = self.block_k
@@ -212,6 +155,14 @@ class _Plan:
         splits = most_splits(self.shape, min(wanted, worth))
         keys = longest // splits // MIN_TILES if is_even else self.reads.mean // splits
         return self._fewer_splits(1, self._cut(block_k, 1, keys), splits)
+
+    def _single_tile(self) -> Config:
+        """Return a program a sequence and KV head, of one tile and, where a window begins within it, a second."""
+        config = self._split(1, self._within_context(self.block_k, 1), 1)
+        if self.busy > FEW_SEQUENCES:
+            return config
+        # 6 recorded windows of 128 keys over 1 to 4 sequences (both GPUs): 0.95 to 0.99 of the time.
+        return Config({**config, "num_stages": min(2, config.integer("num_stages"))})
 
     def flat(self) -> list[Config]:
         """Return equal shares of the list of all tiles, two an SM, or one where there are not tiles enough."""
@@ -255,15 +206,6 @@ class _Plan:
             block_k = min(BROAD_BLOCK_K, LARGE_TILE_BYTES // self.key_bytes)
         return self._split(heads, self._cut(block_k, heads, self.reads.longest // splits), splits)
 
-    def _heads(self, most: int) -> list[int]:
-        """List the KV heads that one program may read, whose rows one tile has anyhow: powers of two."""
-        return [
-            heads
-            for heads in (1, 2, 4, 8)
-            if heads == 1
-            or (heads <= most and self.shape.kv_heads % heads == 0 and heads * self.rows_of_a_head <= bounds.MIN_BLOCK)
-        ]
-
     def _cut(self, block_k: int, heads: int, tokens: int) -> int:
         """Return the keys of a tile that is no longer than so many tokens of its heads, nor than the context."""
         tokens = max(self.least_block_k, tokens)
@@ -275,8 +217,12 @@ class _Plan:
 
     def _whole(self, heads: int, block_k: int, warps: int = 4) -> Config:
         is_narrow = self.width_v <= NARROW and self.reads.evenness < 1.0
-        least = MIN_TILES_NARROW if is_narrow else MIN_TILES_WHOLE
-        return self._split(heads, self._cut(block_k, heads, self.reads.mean // least), 1, warps)
+        is_small = self.item_bytes == 1 and self.rows == bounds.MIN_BLOCK
+        least = MIN_TILES_SMALL if is_narrow or is_small else MIN_TILES_WHOLE
+        block_k = self._cut(block_k, heads, self.reads.mean // least)
+        if self.shape.window is not None and self.width_v <= NARROW and self.reads.longest <= FEW_KEYS_SEEN:
+            block_k = min(block_k, max(self.least_block_k, FEW_KEYS))
+        return self._split(heads, block_k, 1, warps)
 
     def _split(self, heads: int, block_k: int, splits: int, warps: int = 4) -> Config:
         amounts: dict[str, Value] = {
@@ -286,36 +232,13 @@ class _Plan:
         }
         if self.is_broad and self.item_bytes == 1 and block_k >= BROAD_BLOCK_K and self.has_large_memory:
             warps = LARGE_TILE_WARPS  # they convert many values
-        if block_k == FEW_KEYS and self._suits_few_warps():
+        if block_k == FEW_KEYS and self.suits_few_warps():
             warps = FEW_KEYS_WARPS
-        most_stages = 2 if self._is_crowded(heads, block_k, splits) else 3
+        most_stages = 2 if self.is_crowded(heads, block_k, splits) else 3
         return self._config(heads, block_k, warps, most_stages, schedule="split", **amounts)
 
-    def _suits_few_warps(self) -> bool:
-        """Return True if small tiles of such heads and lengths were the faster with few warps, on GPUs as recorded."""
-        return (
-            self.rows == bounds.MIN_BLOCK
-            and max(self.width_k, self.width_v) <= USUAL
-            and self.item_bytes == 2
-            and self.reads.evenness >= LEAST_EVENNESS
-            and self.has_large_memory
-        )
-
-    def _is_crowded(self, heads: int, block_k: int, splits: int) -> bool:
-        """Return True if an SM holds all splits of a ragged batch at once only with a tile less in flight each."""
-        if self.reads.evenness == 1.0 or splits == 1:
-            return False
-        programs = self.sequences * splits / heads / self.device.sm_count
-        tile, beside = block_k * self.key_bytes, self._beside(block_k)
-        is_short = self.reads.longest * heads <= FEW_TILES * block_k * splits
-        return is_short and programs * (2 * tile + beside) > self.device.shared_memory_bytes
-
-    def _beside(self, block_k: int) -> int:
-        """Return the bytes beside the tiles in flight: of the queries and the weights of one tile."""
-        return self.rows * (self.width_k + block_k) * ITEM_BYTES[self.shape.dtype]
-
     def _config(self, heads: int, block_k: int, warps: int = 4, most_stages: int = 3, **schedule: Value) -> Config:
-        stages = (self.room - self._beside(block_k)) // (block_k * self.key_bytes) + 1
+        stages = (self.room - self.bytes_beside(block_k)) // (block_k * self.key_bytes) + 1
         return Config(
             schedule=schedule["schedule"],
             BLOCK_ROWS=self.rows,

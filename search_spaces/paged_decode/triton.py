@@ -9,8 +9,9 @@ from autotune.errors import InvalidShapeError
 from autotune.implementation import Implementation
 from autotune.rounding import power_of_two
 from autotune.search_spaces import bounds, compiled_tiles
-from autotune.search_spaces.paged_decode.decode_default import WIDE, is_wide, preferred
+from autotune.search_spaces.paged_decode.decode_default import preferred
 from autotune.search_spaces.paged_decode.decode_merging import SPLITS
+from autotune.search_spaces.paged_decode.decode_sizes import WIDE, is_wide
 from autotune.search_spaces.paged_decode.decode_work import idle_work, lanes
 from autotune.search_spaces.paged_decode.operation import unsupported, why_latent
 from autotune.search_spaces.sources import SHARED, kernel_files

@@ -32,6 +32,12 @@ def locate(number: int, shape: AttentionShape, schedule: TileSchedule) -> int:
     return (blocks - 1 - block if flips >> (head % 2) & 1 else block) * schedule.rows
 
 
+def is_visible(behind: int, shape: AttentionShape) -> bool:
+    """Return True if a row sees a key so many places behind its own."""
+    inside = shape.window is None or abs(behind) < shape.window
+    return inside and not (shape.causal and behind < 0)
+
+
 def tile_time(first: int, shape: AttentionShape, schedule: TileSchedule, times: Times) -> float:
     """Look at every row and key of a tile."""
     rows = range(first, min(first + schedule.rows, shape.seq_q))
@@ -39,7 +45,7 @@ def tile_time(first: int, shape: AttentionShape, schedule: TileSchedule, times: 
     seen, edges = 0, 0
     for low in range(0, shape.seq_kv, schedule.block_k):
         keys = range(low, min(low + schedule.block_k, shape.seq_kv))
-        visible = [not shape.causal or key <= row + diagonal for row in rows for key in keys]
+        visible = [is_visible(row + diagonal - key, shape) for row in rows for key in keys]
         seen += any(visible)
         edges += any(visible) and not (all(visible) and len(keys) == schedule.block_k)
     blocks = max(1, seen)  # one is masked where no row sees any key
@@ -72,6 +78,10 @@ def walk(shape: AttentionShape, schedule: TileSchedule, times: Times, multiproce
         replace(SHAPE, seq_kv=410),
         replace(SHAPE, seq_kv=130),
         replace(SHAPE, seq_q=1, seq_kv=64),
+        replace(SHAPE, window=100),
+        replace(SHAPE, window=100, seq_kv=410),
+        replace(SHAPE, window=70, causal=False),
+        replace(SHAPE, window=200, causal=False, seq_kv=410),
     ],
     ids=str,
 )
@@ -141,6 +151,23 @@ def test_no_program_has_all_the_long_tiles() -> None:
     assert (usual["workers"], usual["row_order"]) == ("sm", "alternating")
     assert found != usual
     assert {**found, "workers": "sm", "section": 1, "row_order": "alternating"} == dict(usual)
+
+
+def test_no_program_has_all_the_long_tiles_of_a_window() -> None:
+    """The usual order took 1.18 times as long (NVIDIA H200, 2026-11-28; ``python -m benchmarks.prefill windows``)."""
+    found = default(batch=1, heads=32, kv_heads=8, seq_q=8192, causal=True, window=4096)
+    assert (found["workers"], found["section"], found["row_order"]) == ("sm", 16, "reversed")
+
+
+def test_a_window_that_hides_nothing_changes_nothing() -> None:
+    sizes: dict[str, Any] = {"batch": 31, "heads": 64, "kv_heads": 8, "seq_q": 129, "causal": True}
+    assert default(**sizes, window=129) == default(**sizes)
+
+
+def test_of_equal_estimates_the_surer_order_counts() -> None:
+    """Natural order by 131 workers took 1.19 times as long (NVIDIA H200, 2026-11-28; ``benchmarks.served_regret``)."""
+    found = default(batch=10, heads=64, kv_heads=8, seq_q=324, causal=True)
+    assert (found["workers"], found["section"], found["row_order"]) == ("sm", 4, "reversed")
 
 
 @pytest.mark.parametrize("fields", [{"window": 128}, {"softcap": True}, {"head_dim": 64, "head_dim_v": 128}], ids=str)

@@ -160,7 +160,10 @@ MULTI_HEAD: Final = {"heads": 32, "kv_heads": 32}
         ({**SMALL, "window": 128}, (1, 32, 2), 6),  # a tile each, of those that are read
         ({**SMALL, "head_dim": 64, "window": 128}, (1, 128, 4), 1),  # all of it in one tile
         ({"batch": 32, "head_dim": 64, "window": 128}, (1, 32, 2), 1),  # little is read: two programs an SM
-        ({"batch": 128, "heads": 64, "head_dim": 64, "window": 128}, (2, 64, 4), 1),
+        ({"batch": 128, "heads": 64, "head_dim": 64, "window": 128}, (2, 32, 2), 1),
+        ({"batch": 2, "heads": 64, "head_dim": 64, "max_context": 2330}, (1, 32, 1), 32),  # few narrow heads
+        ({"batch": 2, "heads": 64, "head_dim": 64, "max_context": 5000}, (1, 128, 4), 16),
+        ({"batch": 2, "heads": 24, "head_dim": 64, "max_context": 2330}, (1, 64, 4), 16),  # of fewer rows
         ({**SMALL, "batch": 2, "head_dim": 256}, (1, 64, 4), 8),
         ({"batch": 2, "heads": 71, "kv_heads": 1, "head_dim": 64}, (1, 64, 4), 64),  # many rows
         ({**RAGGED, "batch": 4}, (1, 32, 4), 16),
@@ -176,6 +179,8 @@ MULTI_HEAD: Final = {"heads": 32, "kv_heads": 32}
         ({**RAGGED, "batch": 4, "heads": 16, "head_dim": 256, "kv_dtype": "int8"}, (2, 64, 8), 8),
         ({**RAGGED, "batch": 4, "heads": 16, "head_dim": 256, "dtype": "float32"}, (2, 32, 4), 8),
         ({"batch": 4, "mean_context": 2048}, (2, 64, 4), None),  # long, and in equal shares
+        ({"batch": 4, "heads": 8, "kv_heads": 1, "mean_context": 2048}, (1, 64, 4), 32),  # of fewer tiles than programs
+        ({**RAGGED, "batch": 16, **MULTI_HEAD, "head_dim": 96, "kv_dtype": "int8"}, (1, 128, 4), 1),
         ({"mean_context": 4096}, (2, 64, 4), None),
         ({"mean_context": 4096, "window": 512}, (2, 64, 4), 1),  # all read as much
     ],
@@ -187,6 +192,12 @@ def test_the_default_spreads_keys_over_the_sms(
     config = SPACE.default(shape_of(**fields), NVIDIA_H200)
     assert (config["HEADS"], config["BLOCK_K"], config["num_warps"]) == tile
     assert config["NUM_SPLITS"] == splits
+
+
+def test_a_single_tile_has_nothing_more_in_flight() -> None:
+    fields = {"heads": 64, "head_dim": 64, "max_context": 4096, "window": 128}
+    stages = [SPACE.default(shape_of(**fields, batch=batch), NVIDIA_H200)["num_stages"] for batch in (1, 4, 12)]
+    assert stages == [2, 2, 3]  # but where SMs have several of them
 
 
 @pytest.mark.parametrize("mean", [256, 2048, 7000])

@@ -100,7 +100,7 @@ def _byte_schedule(options: Mapping[str, Any], width_v: int) -> ByteSchedule:
         ping_pong=options["ping_pong"] == "issue",
         values_early=options["values"] == "early",
         block_sums=options["sums"] == "block",
-        value_parts=value_parts(width_v, options["sums"]),
+        value_parts=value_parts(width_v, options["BLOCK_K"], options["sums"]),
     )
 
 

@@ -160,7 +160,7 @@ def test_schedules(consumers: int, values: str, sums: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block_k", [64, 128, 256])
-@pytest.mark.parametrize("widths", [(96, 40), (64, 64), (32, 16), (16, 8), (32, 256)])
+@pytest.mark.parametrize("widths", [(96, 40), (64, 64), (32, 16), (16, 8), (32, 128), (32, 256)])
 def test_blocks_and_widths(block_k: int, widths: tuple[int, int]) -> None:
     check(90, 300, BLOCK_K=block_k, widths=widths, slots=2)
 
