@@ -36,10 +36,9 @@ GROUP_THREADS: Final = 128
 BARRIER_BYTES: Final = 512  # and more than the alignment of tiles takes
 FEW_KEYS: Final = 512  # that a row sees: of more, little of a long block is wasted on the edges of a mask
 HELD_KEYS: Final = 384  # of a ring: copies are one block ahead of the products, and a second one in their stead
-# What another schedule must gain over the usual, by estimates: about twice what these err by in the mean, 2 to 4 %, 6 %
-# with softcap (``benchmarks.schedule_times``, 2026-11-27). None is looked for that is not 2 % below the best so far.
+# What another schedule must gain over the usual, by estimates: about twice what these err by in the mean, 2 to 4 %
+# (``benchmarks.schedule_times``, 2026-11-27). None is looked for that is not 2 % below the best so far.
 LEAST_GAIN: Final = 0.05
-LEAST_GAIN_SOFTCAP: Final = 0.15
 # Of windows of 512 to 4,096 keys the same times err by 2 to 5 % in the mean of 438 recorded configs, of 128 by 11 %.
 LEAST_GAIN_WINDOW: Final = 0.1
 NARROWEST_ESTIMATED: Final = 512
@@ -150,15 +149,16 @@ def default(shape: AttentionShape, device: Device) -> Config:
     Short sequences may leave most rows of the usual tiles empty, and one program may get all long tiles of their order:
     31 x 64 heads of 128 over 129 tokens took 2.1 times as long as with tiles of 192 rows, 5 x 24 over 1386 tokens 1.50
     times as long as with one program less (NVIDIA H200, 2026-11-27; ``python -m benchmarks.served_regret --drawn 60``).
-    Where narrow windows hide keys, estimates err too much.
+    Where narrow windows hide keys, and with softcap over few keys, estimates err too much.
     """
     usual = usual_schedule(shape, device)
     times = makespan.TIMES.get(makespan.class_of(shape), {})
     window = shape.window or shape.seq_kv
     hides = window < shape.seq_kv
-    if (hides and window < NARROWEST_ESTIMATED) or _tile(usual) not in times:
+    errs = window < NARROWEST_ESTIMATED if hides else bool(shape.softcap) and shape.seq_kv <= FEW_KEYS
+    if errs or _tile(usual) not in times:
         return usual
-    gain = LEAST_GAIN_SOFTCAP if shape.softcap else LEAST_GAIN_WINDOW if hides else LEAST_GAIN
+    gain = LEAST_GAIN_WINDOW if hides else LEAST_GAIN
     least, found = (1.0 - gain) * _estimate(usual, shape, device, times), usual
     for tile, of_tile in times.items():
         bound = makespan.lower_bound(shape, tile, of_tile, device.sm_count)

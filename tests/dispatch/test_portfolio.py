@@ -349,7 +349,7 @@ def test_a_damaged_portfolio_is_warned_of_once_and_the_spaces_default_is_served(
 LOOK_UP: Final = """
 import sys
 from autotune import AttentionShape, PagedShape, get_kernel
-dense = AttentionShape(batch=3, heads=40, kv_heads=8, seq_q=5000, head_dim=128)
+dense = AttentionShape(batch=8, heads=32, kv_heads=8, seq_q=2048, head_dim=64, causal=True)
 paged = PagedShape(batch=64, heads=32, kv_heads=8, max_context=16384, head_dim=128)
 picks = [get_kernel(paged, device="NVIDIA H200", operation="paged_decode")]
 picks += [get_kernel(dense, device=name) for name in ("NVIDIA H200", "NVIDIA H100 80GB HBM3")]
