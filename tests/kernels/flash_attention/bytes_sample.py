@@ -70,7 +70,7 @@ def check_sample(found: dict[str, Any], *, newest: bool = False) -> None:
     assert len(found) == 8
     for name, binary in found.items():
         assert binary["shared"] <= binary["expected"] <= NVIDIA_H200.shared_memory_bytes, name
-        assert binary["spills"] <= (160 if newest else 80), name  # of a stack: addresses that loops begin with
+        assert binary["spills"] <= (176 if newest else 80), name  # of a stack: addresses that loops begin with
         assert binary["transposing_spills"] == 0, name
         for body in binary["steady"]:
             assert body["QGMMA"] >= 4, name
