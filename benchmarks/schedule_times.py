@@ -4,7 +4,8 @@ Of each recorded shape without a window and each tile and order of tiles, the fa
 architecture alike. Each size of tile has the time of a block of its own; one number of keys shares that of an edge, one
 class of heads those of a tile, a program and a launch. They are fitted by least squares of the relative errors, with
 outliers weighted down. Prints what ``search_spaces/flash_attention/makespan.py`` holds, with the mean error of
-estimates; then, of recorded shapes where these change the default, both times over that of the best. No GPU.
+estimates; the mean error of those of shapes with a window, by the times that it holds; then, of recorded shapes where
+these change the default, both times over that of the best. No GPU.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -47,8 +49,8 @@ class Observed(NamedTuple):
     time: float
 
 
-def observe(trials: Iterable[Trial]) -> dict[tuple[int, int, bool], list[Observed]]:
-    """Return what recorded trials say of schedules, by the class of their shape."""
+def observe(trials: Iterable[Trial], *, windows: bool = False) -> dict[tuple[int, int, bool], list[Observed]]:
+    """Return what recorded trials say of schedules, by the class of their shape: of those with a window, or without."""
     least: dict[tuple[AttentionShape, Device, TileSchedule], float] = {}
     for trial in trials:
         shape, usual = trial.shape, (trial.policy, trial.executor) == (Policy(), "gpu")
@@ -57,7 +59,7 @@ def observe(trials: Iterable[Trial]) -> dict[tuple[int, int, bool], list[Observe
         assert isinstance(shape, AttentionShape)
         schedule = gluon_hopper.schedule_of(trial.config, trial.device)
         tiles = shape.batch * shape.heads * math.ceil(shape.seq_q / schedule.rows)
-        if shape.window is None and tiles <= MOST_TILES:
+        if (shape.window is not None) == windows and tiles <= MOST_TILES:
             key = shape, trial.device, schedule
             least[key] = min(trial.timing.median_us, least.get(key, math.inf))
     best: dict[tuple[AttentionShape, Device], float] = defaultdict(lambda: math.inf)
@@ -132,6 +134,20 @@ def print_class(kind: tuple[int, int, bool], observed: Sequence[Observed]) -> No
     print("    },")
 
 
+def print_windows(observed: dict[tuple[int, int, bool], list[Observed]]) -> None:
+    """Print how far the estimates of shapes with a window are off in the mean, by class and window."""
+    errors: dict[tuple[tuple[int, int, bool], int], list[float]] = defaultdict(list)
+    for kind, all_of_kind in observed.items():
+        for shape, device, schedule, time in all_of_kind:
+            times = makespan.TIMES.get(kind, {}).get((schedule.consumers, schedule.block_k))
+            if times is not None:
+                estimated = makespan.estimate(shape, schedule, times, device.sm_count)
+                errors[kind, shape.window or 0].append(abs(math.log(estimated / time)))
+    print_head("class", "window", "schedules", "off in the mean")
+    for (kind, window), found in sorted(errors.items()):
+        print_row(kind, window, len(found), f"{fmean(found):.1%}")
+
+
 def print_changed(recordings: Iterable[RecordedShape]) -> None:
     """Print the recorded shapes where the default is not the usual schedule, and both times over that of the best."""
     print_head("usual", "default", "shape", "")
@@ -160,6 +176,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     trials = [trial for table in tables for trial in table if trial.implementation == name]
     for kind, observed in sorted(observe(trials).items()):
         print_class(kind, observed)
+    print()
+    print_windows(observe(trials, windows=True))
+    print()
     print_changed(read_recordings(implementation, tables))
 
 

@@ -36,12 +36,14 @@ GROUP_THREADS: Final = 128
 BARRIER_BYTES: Final = 512  # and more than the alignment of tiles takes
 FEW_KEYS: Final = 512  # that a row sees: of more, little of a long block is wasted on the edges of a mask
 HELD_KEYS: Final = 384  # of a ring: copies are one block ahead of the products, and a second one in their stead
-# What another schedule must gain over the usual, by estimates: about twice what these err by in the mean, 2 to 4 %
-# (``benchmarks.schedule_times``, 2026-11-27). None is looked for that is not 2 % below the best so far.
+# What another schedule must gain over the usual, by estimates: about twice what these err by in the mean, which is 2 to
+# 4 %, with softcap 6 % of heads of 128 and 4 % of 256, and 1 to 5 % of windows of 1,024 keys or more over heads of 96
+# and 128, of others 5 to 28 (``benchmarks.schedule_times``, 2026-11-28). None is looked for that is not 2 % below the
+# best so far.
 LEAST_GAIN: Final = 0.05
-# Of windows of 512 to 4,096 keys the same times err by 2 to 5 % in the mean of 438 recorded configs, of 128 by 11 %.
+LEAST_GAIN_SOFTCAP: Final[Mapping[int, float]] = {128: 0.13, 256: 0.07}  # by the columns of a tile
 LEAST_GAIN_WINDOW: Final = 0.1
-NARROWEST_ESTIMATED: Final = 512
+NARROWEST_ESTIMATED: Final = 1024
 NEARLY: Final = 0.98
 # Workers, section and row order of what is tried: where all tiles of a head are alike, and where they differ. Of equal
 # estimates the first counts. Those of one worker a multiprocessor, the longest tiles of a section first, are surest:
@@ -122,7 +124,7 @@ def _indifferent(config: Config, shape: AttentionShape) -> str | None:
 
 def _tiles_differ(shape: AttentionShape, consumers: int) -> bool:
     """Return True if tiles of a head may see different numbers of keys, so that their order matters."""
-    return (shape.causal or shape.window is not None) and shape.seq_q > consumers * ROWS
+    return (shape.causal or bounds.window_hides(shape)) and shape.seq_q > consumers * ROWS
 
 
 def _widths(shape: AttentionShape) -> tuple[int, int]:
@@ -149,16 +151,13 @@ def default(shape: AttentionShape, device: Device) -> Config:
     Short sequences may leave most rows of the usual tiles empty, and one program may get all long tiles of their order:
     31 x 64 heads of 128 over 129 tokens took 2.1 times as long as with tiles of 192 rows, 5 x 24 over 1386 tokens 1.50
     times as long as with one program less (NVIDIA H200, 2026-11-27; ``python -m benchmarks.served_regret --drawn 60``).
-    Where narrow windows hide keys, and with softcap over few keys, estimates err too much.
+    Where narrow windows hide keys, and with softcap over few keys, estimates err too much (``_least_gain``).
     """
     usual = usual_schedule(shape, device)
     times = makespan.TIMES.get(makespan.class_of(shape), {})
-    window = shape.window or shape.seq_kv
-    hides = window < shape.seq_kv
-    errs = window < NARROWEST_ESTIMATED if hides else bool(shape.softcap) and shape.seq_kv <= FEW_KEYS
-    if errs or _tile(usual) not in times:
+    gain = _least_gain(shape)
+    if gain is None or _tile(usual) not in times:
         return usual
-    gain = LEAST_GAIN_WINDOW if hides else LEAST_GAIN
     least, found = (1.0 - gain) * _estimate(usual, shape, device, times), usual
     for tile, of_tile in times.items():
         bound = makespan.lower_bound(shape, tile, of_tile, device.sm_count)
@@ -170,6 +169,17 @@ def default(shape: AttentionShape, device: Device) -> Config:
             if bound >= NEARLY * least:
                 break
     return found
+
+
+def _least_gain(shape: AttentionShape) -> float | None:
+    """Return the part of its time that another schedule must gain over the usual, or None where estimates err more."""
+    width = max(_widths(shape))
+    if bounds.window_hides(shape):
+        is_recorded = shape.causal and 64 < width <= 128 and not shape.softcap
+        return LEAST_GAIN_WINDOW if is_recorded and (shape.window or 0) >= NARROWEST_ESTIMATED else None
+    if shape.softcap:
+        return LEAST_GAIN_SOFTCAP.get(width) if shape.seq_kv > FEW_KEYS else None
+    return LEAST_GAIN
 
 
 def _tile(config: Config) -> tuple[int, int]:

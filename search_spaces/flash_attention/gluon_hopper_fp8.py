@@ -1,7 +1,6 @@
 """The space of flash attention of e4m3 in Gluon for Hopper: parameters, validity and default."""
 
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -10,9 +9,16 @@ from autotune.dtypes import QUANTIZED_DTYPES
 from autotune.errors import InvalidShapeError
 from autotune.implementation import Implementation
 from autotune.search_spaces import bounds
-from autotune.search_spaces.flash_attention import gluon_hopper
+from autotune.search_spaces.flash_attention import makespan
 from autotune.search_spaces.flash_attention.byte_groups import byte_widths, value_parts
-from autotune.search_spaces.flash_attention.gluon_hopper import BARRIER_BYTES, GROUP_THREADS, LONG
+from autotune.search_spaces.flash_attention.gluon_hopper import (
+    ALIKE_ORDERS,
+    BARRIER_BYTES,
+    GROUP_THREADS,
+    LONG,
+    ORDERS,
+    schedule_of,
+)
 from autotune.search_spaces.flash_attention.warp_groups import REGISTERS, ROWS
 from autotune.search_spaces.sources import SHARED, kernel_files
 from autotune.shape import AttentionShape
@@ -32,8 +38,8 @@ PARAMETERS: Final = (
 )
 
 RESULT_BYTES: Final = 2
-# Beside those of rows and columns. The sample spills some 70 bytes of three consumers' of 128 keys and 64 columns, all
-# of them outside the loop over keys, and those are the fastest without a mask.
+# Beside those of rows and columns. Three consumers with blocks of 128 keys and 64 columns spill some 70 bytes in the
+# sample, all of them outside the loop over keys, and are the fastest without a mask.
 OTHER_REGISTERS: Final = 16
 CAP_REGISTERS: Final = 8  # of hyperbolic tangents: beside sums of blocks of 128 keys and columns the sample spilled
 NARROW: Final = 64  # columns of heads whose consumers hold few enough registers for three of them
@@ -124,7 +130,7 @@ def _indifferent(config: Config, shape: AttentionShape) -> str | None:
 
 def _tiles_differ(shape: AttentionShape, consumers: int) -> bool:
     """Return True if tiles of a head may see different numbers of keys, so that their order matters."""
-    return (shape.causal or shape.window is not None) and shape.seq_q > consumers * ROWS
+    return (shape.causal or bounds.window_hides(shape)) and shape.seq_q > consumers * ROWS
 
 
 def shared_bytes(config: Config, shape: AttentionShape) -> int:
@@ -140,8 +146,8 @@ def default(shape: AttentionShape, device: Device) -> Config:
 
     Those were of heads of 64, 128 and 256 over 1,024 to 16,384 tokens, each launched for 80 ms: sums of blocks as long
     as registers hold, and consumers that take no turns. Three consumers of narrow heads were the faster without a mask
-    (1.16 times, 16,384 tokens), two with one (1.7 times, 4,096). Tiles come in the order of ``gluon_hopper``'s, where
-    they have as many rows: its estimates hold as far as all times of a tile are in proportion.
+    (1.16 times, 16,384 tokens), two with one (1.7 times, 4,096). Tiles that differ come in the order that the times of
+    ``gluon_hopper`` let estimate the soonest end of: as far as all times of a tile are in proportion to those.
     """
     if (problem := supports(shape, device)) is not None:
         raise InvalidShapeError(problem)
@@ -161,17 +167,27 @@ def default(shape: AttentionShape, device: Device) -> Config:
         ping_pong="off",
         values="early",
         sums="block",
-        **_order(shape, device, consumers),
+        **_order(shape, device, consumers, block_k),
     )
 
 
-def _order(shape: AttentionShape, device: Device, consumers: int) -> dict[str, Value]:
-    """Return workers, section and row order of tiles of so many consumers."""
-    wide = gluon_hopper.default(replace(shape, dtype="bfloat16"), device)
-    if wide["consumers"] == consumers:
-        return {name: wide[name] for name in ("workers", "section", "row_order")}
-    is_ordered = shape.causal and _tiles_differ(shape, consumers)
-    return {"workers": "sm", "section": 1, "row_order": "alternating" if is_ordered else "natural"}
+def _order(shape: AttentionShape, device: Device, consumers: int, block_k: int) -> dict[str, Value]:
+    """Return workers, section and row order of tiles: those by which the busiest multiprocessor is done the soonest."""
+    times = makespan.TIMES.get(makespan.class_of(shape), {}).get((consumers, block_k))
+    if not _tiles_differ(shape, consumers):
+        return _named(*ALIKE_ORDERS[0])
+    if times is None:
+        return _named("sm", 1, "alternating" if shape.causal else "natural")
+
+    def estimated(order: tuple[str, int, str]) -> float:
+        config = Config(consumers=consumers, BLOCK_K=block_k, **_named(*order))
+        return makespan.estimate(shape, schedule_of(config, device), times, device.sm_count)
+
+    return _named(*min(ORDERS, key=estimated))
+
+
+def _named(workers: str, section: int, row_order: str) -> dict[str, Value]:
+    return {"workers": workers, "section": section, "row_order": row_order}
 
 
 IMPLEMENTATION: Final = Implementation(

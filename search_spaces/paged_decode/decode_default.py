@@ -4,7 +4,7 @@ A decode reads keys and values once and hardly computes: its time is that of rea
 bytes in flight, and what programs take to begin and partial results to be merged. Constants were chosen by the grids
 and the winners of the NVIDIA H200 (2026-11-21 to 2026-11-24, 132 problems of named models, of 102 of which 2 to 40
 configs were tried, and 2026-11-27 to 2026-11-28, 99 drawn ones, about 200 configs each) and of the NVIDIA H100
-(2026-11-26, 102 problems), whose trials ship in ``results/``. Each rule below follows from several problems.
+(2026-11-26, 102 problems), whose trials ship in ``results/``. A rule that follows from a single problem says so.
 """
 
 import math
@@ -43,16 +43,16 @@ MAX_HEADS: Final = 8
 # Tiles of so few keys in 16 bits need no more warps: 0.94 to 1.0 of the time in the mean of each class of 77 drawn and
 # recorded problems of the H200 (2026-11-28). Of three with a mean of a quarter of the longest 1.03 to 1.04 (both GPUs).
 FEW_KEYS, FEW_KEYS_WARPS = 32, 2
-FEW_KEYS_SEEN: Final = 128  # by narrow heads in a window: 3 problems of 128 sequences (both GPUs), 0.94 to 0.97
+# By narrow heads in a window, of tiles of ``FEW_KEYS``: 2 problems of 128 sequences (both GPUs), 0.93 to 0.97.
+FEW_KEYS_SEEN: Final = 128
 # An SM, of broad heads of short ragged sequences in 16 bits, since some end early (3 problems of the H100: 0.88 to 0.90
 # of the time; one of the H200: 0.92).
 SHORT_BROAD_PROGRAMS: Final = 1.5
 BROAD_BLOCK_K: Final = 64  # of broad heads of ragged batches, of one program an SM
 SLIGHTLY_UNEVEN: Final = 0.05  # of the time: no reason for fewer KV heads
 MIN_TILES: Final = 2  # of a split: they fill its pipeline
-# Of a whole sequence, in the mean, and of a ragged one of narrow heads (2 problems of both GPUs: 0.87 to 0.95) or of
-# few rows of 8 bits (2 problems of both GPUs: 0.88 to 1.03).
-MIN_TILES_WHOLE, MIN_TILES_SMALL = 4, 2
+# Of a whole sequence, in the mean, and of a ragged one of narrow heads (2 problems of both GPUs: 0.87 to 0.95).
+MIN_TILES_WHOLE, MIN_TILES_NARROW = 4, 2
 # Where sequences are of different lengths, equal shares of a list of tiles take less time above so many tiles of the
 # longest whole sequence, and from so many keys of one that is split.
 LONG_WHOLE, LONG_SPLIT = 16, 8192
@@ -85,7 +85,7 @@ def _candidates(plan: "_Plan") -> list[Config]:
         is_long = tiles > LONG_WHOLE
     else:
         config = plan.split()
-        are_long = plan.reads.longest >= LONG_SPLIT and plan.has_many_tiles()
+        are_long = plan.reads.longest >= LONG_SPLIT and not plan.has_few_tiles()
         is_long = are_long or plan.sequences > plan.device.sm_count
     return plan.flat() if is_long else [config, *plan.flat()]
 
@@ -104,10 +104,10 @@ class _Plan(DecodeSizes):
         return self._split(1, self._within_context(block_k, 1), 1)
 
     def split_few(self) -> Config:
-        """Return many splits of such sequences, a warp each; those of one tile have nothing more to load."""
+        """Return many splits of such sequences, a warp each, which loads up to three tiles at once."""
         config = self._split(1, FEW_KEYS, splits := most_splits(self.shape, FEW_SPLITS))
-        stages = FEW_STAGES if self.reads.longest > splits * FEW_KEYS else 3
-        return Config({**config, "num_warps": 1, "num_stages": stages})
+        tiles = self.reads.longest / (splits * FEW_KEYS)
+        return Config({**config, "num_warps": 1, "num_stages": FEW_STAGES if 1 < tiles <= FEW_STAGES - 1 else 3})
 
     def whole_heads(self) -> Config:
         """Return a program a sequence: one an SM of a large tile, where one or two KV heads each leave as many; usual
@@ -157,11 +157,11 @@ class _Plan(DecodeSizes):
         return self._fewer_splits(1, self._cut(block_k, 1, keys), splits)
 
     def _single_tile(self) -> Config:
-        """Return a program a sequence and KV head, of one tile and, where a window begins within it, a second."""
+        """Return a program a sequence and KV head; it reads a tile, or two where a window begins inside the first."""
         config = self._split(1, self._within_context(self.block_k, 1), 1)
-        if self.busy > FEW_SEQUENCES:
+        if self.busy > FEW_SEQUENCES or not self.suits_narrow_window():
             return config
-        # 6 recorded windows of 128 keys over 1 to 4 sequences (both GPUs): 0.95 to 0.99 of the time.
+        # 4 problems of 1 to 4 sequences in windows of 128 keys (both GPUs, 2026-11-26 to 2026-11-28): 0.95 to 0.99.
         return Config({**config, "num_stages": min(2, config.integer("num_stages"))})
 
     def flat(self) -> list[Config]:
@@ -203,7 +203,7 @@ class _Plan(DecodeSizes):
                 break
         block_k = self.block_k
         if self.has_large_memory:
-            block_k = min(BROAD_BLOCK_K, LARGE_TILE_BYTES // self.key_bytes)
+            block_k = min(BROAD_BLOCK_K, power_of_two(LARGE_TILE_BYTES // self.key_bytes + 1) // 2)
         return self._split(heads, self._cut(block_k, heads, self.reads.longest // splits), splits)
 
     def _cut(self, block_k: int, heads: int, tokens: int) -> int:
@@ -217,11 +217,10 @@ class _Plan(DecodeSizes):
 
     def _whole(self, heads: int, block_k: int, warps: int = 4) -> Config:
         is_narrow = self.width_v <= NARROW and self.reads.evenness < 1.0
-        is_small = self.item_bytes == 1 and self.rows == bounds.MIN_BLOCK
-        least = MIN_TILES_SMALL if is_narrow or is_small else MIN_TILES_WHOLE
+        least = MIN_TILES_NARROW if is_narrow else MIN_TILES_WHOLE
         block_k = self._cut(block_k, heads, self.reads.mean // least)
-        if self.shape.window is not None and self.width_v <= NARROW and self.reads.longest <= FEW_KEYS_SEEN:
-            block_k = min(block_k, max(self.least_block_k, FEW_KEYS))
+        if self.suits_narrow_window() and self.reads.longest <= FEW_KEYS_SEEN:
+            block_k = min(block_k, FEW_KEYS)
         return self._split(heads, block_k, 1, warps)
 
     def _split(self, heads: int, block_k: int, splits: int, warps: int = 4) -> Config:

@@ -26,8 +26,10 @@ BUSY: Final = 0.9  # programs an SM: whole sequences leave 4 of 132 SMs idle, an
 # have one: 4 drawn problems of the H200 (2026-11-28) take 0.77 to 0.85 of the time of splits and of equal shares of all
 # tiles, 4 with means of 256 and the longest of 1024 take 1.2 to 1.3.
 SHORTEST, LEAST_EVENNESS = 640, 0.4
-# Few narrow heads of short sequences in 16 bits, rows of half a tile or more, are read by many small programs: 4
-# problems of 64/8 heads of 64 (both GPUs, 2026-11-28) take 0.80 to 0.95 of the time of fewer splits of larger tiles.
+VERY_UNEVEN: Final = 0.25
+# Few narrow heads of short sequences in 16 bits, rows of half a tile or more, are read by many small programs: 2
+# problems of 64/8 heads of 64 take 0.80 (H200), and 0.89 and 0.90 (both GPUs) of the time of fewer splits of larger
+# tiles; of 2 more, over 1941 and 4096 tokens of the H200, it or all of it but the stages is the best of 237 and of 31.
 FEW_SEQUENCES, FEW_SPLITS, FEW_STAGES = 0.25, 32, 4
 FEW_LENGTHS: Final = (1024, 4096)
 # Splits of so few tiles gain less by a third stage than by their programs being all resident.
@@ -54,6 +56,7 @@ class DecodeSizes:
         self.rows_of_a_head = shape.group * shape.seq_q
         self.rows = min(MAX_BLOCK_ROWS, max(bounds.MIN_BLOCK, power_of_two(self.rows_of_a_head)))
         self.sequences = shape.batch * shape.kv_heads * -(-self.rows_of_a_head // self.rows)
+        self.window_hides = self.reads.longest < shape.max_context
         self.busy = self.sequences * self.reads.evenness / device.sm_count
         self.is_broad = USUAL < self.width_v <= WIDE
         self.has_large_memory = device.shared_memory_bytes >= bounds.LARGE_SHARED_MEMORY
@@ -99,12 +102,21 @@ class DecodeSizes:
             and self.item_bytes == 2
         )
 
-    def has_many_tiles(self) -> bool:
-        """Return False if all sequences of 16 bits have fewer tiles than programs that would take equal shares: 4 x 8/1
-        heads over 8192 tokens, 2048 in the mean, took 1.11 to 1.30 times as long in equal shares as in splits (H200 and
-        H100, 2026-11-27)."""
+    def has_few_tiles(self) -> bool:
+        """Return True if a very uneven batch has fewer tiles than programs that would take equal shares of them.
+
+        One problem says so, 4 x 8/1 heads of 128 over 8192 tokens, 2048 in the mean: splits of as many keys took 0.90
+        of the time of equal shares (NVIDIA H200, 2026-11-27; on an H100 other splits took 0.77).
+        """
         tiles = self.sequences * self.reads.mean / self.block_k
-        return self.item_bytes != 2 or tiles >= PROGRAMS * self.device.sm_count
+        return (
+            tiles < PROGRAMS * self.device.sm_count
+            and self.reads.evenness <= VERY_UNEVEN
+            and NARROW < self.width_v <= USUAL
+            and self.rows == bounds.MIN_BLOCK
+            and self.item_bytes == 2
+            and self.has_large_memory
+        )
 
     def are_few(self) -> bool:
         """Return True if few narrow heads of short sequences are read the fastest by many small programs."""
@@ -112,9 +124,20 @@ class DecodeSizes:
         return (
             shortest <= self.reads.longest <= longest
             and self.busy <= FEW_SEQUENCES
-            and self.width_v <= NARROW
+            and max(self.width_k, self.width_v) <= NARROW
+            and not self.window_hides
             and self.rows == bounds.MIN_BLOCK
             and 2 * self.rows_of_a_head >= bounds.MIN_BLOCK
+            and self.item_bytes == 2
+            and self.has_large_memory
+        )
+
+    def suits_narrow_window(self) -> bool:
+        """Return True if a window hides keys from narrow heads of 16 bits, on GPUs as recorded."""
+        return (
+            self.window_hides
+            and max(self.width_k, self.width_v) <= NARROW
+            and self.rows == bounds.MIN_BLOCK
             and self.item_bytes == 2
             and self.has_large_memory
         )

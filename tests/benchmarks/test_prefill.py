@@ -59,3 +59,12 @@ def test_a_kernel_that_fails_is_told_and_falls_short(capsys: pytest.CaptureFixtu
     part = prefill.PeerComparison(prefill.parts(0, 1, is_tuned=False)["windows"].shapes[:1], "", 0.1)
     assert not prefill.run_part("windows", part, executor)
     assert "| no |" in capsys.readouterr().out
+
+
+def test_a_shape_without_a_peer_counts_only_where_the_peer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    executor: Any = Racer()
+    shapes = prefill.parts(0, 2, is_tuned=False)["windows"].shapes[:2]
+    ratios = iter([1.2, float("inf")] * 2)
+    monkeypatch.setattr(prefill, "compare", lambda *_: next(ratios))
+    assert prefill.run_part("drawn", prefill.PeerComparison(shapes, "", 1.0), executor)
+    assert not prefill.run_part("cells", prefill.PeerComparison(shapes, "sdpa cudnn", 1.0), executor)

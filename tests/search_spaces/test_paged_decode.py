@@ -35,7 +35,10 @@ def test_the_default_is_a_valid_config_everywhere(device: Any) -> None:
         for heads, kv_heads in ((1, 1), (71, 1), (128, 128)):
             shape = shape_of(batch=batch, max_context=context, head_dim=head_dim, dtype=dtype, seq_q=3)
             shape = replace(shape, heads=heads, kv_heads=kv_heads)
-            assert SPACE.why_invalid(SPACE.default(shape, device), shape, device) is None, shape
+            for each in (shape, replace(shape, head_dim_v=256, mean_context=max(1, context // 4))):
+                config = SPACE.default(each, device)
+                assert SPACE.why_invalid(config, each, device) is None, each
+                assert SPACE.why_outside(config, device) is None, each
 
 
 @pytest.mark.parametrize(
@@ -180,7 +183,6 @@ MULTI_HEAD: Final = {"heads": 32, "kv_heads": 32}
         ({**RAGGED, "batch": 4, "heads": 16, "head_dim": 256, "dtype": "float32"}, (2, 32, 4), 8),
         ({"batch": 4, "mean_context": 2048}, (2, 64, 4), None),  # long, and in equal shares
         ({"batch": 4, "heads": 8, "kv_heads": 1, "mean_context": 2048}, (1, 64, 4), 32),  # of fewer tiles than programs
-        ({**RAGGED, "batch": 16, **MULTI_HEAD, "head_dim": 96, "kv_dtype": "int8"}, (1, 128, 4), 1),
         ({"mean_context": 4096}, (2, 64, 4), None),
         ({"mean_context": 4096, "window": 512}, (2, 64, 4), 1),  # all read as much
     ],
@@ -197,13 +199,17 @@ def test_the_default_spreads_keys_over_the_sms(
 def test_a_single_tile_has_nothing_more_in_flight() -> None:
     fields = {"heads": 64, "head_dim": 64, "max_context": 4096, "window": 128}
     stages = [SPACE.default(shape_of(**fields, batch=batch), NVIDIA_H200)["num_stages"] for batch in (1, 4, 12)]
-    assert stages == [2, 2, 3]  # but where SMs have several of them
+    assert stages == [2, 2, 3]  # of the last most SMs have one
+    assert SPACE.default(shape_of(**{**fields, "head_dim": 128, "window": 64}, batch=1), NVIDIA_H200)["num_stages"] == 3
 
 
-@pytest.mark.parametrize("mean", [256, 2048, 7000])
-def test_a_window_that_hides_nothing_changes_nothing(mean: int) -> None:
-    shape = shape_of(max_context=8192, mean_context=mean)
-    assert SPACE.default(replace(shape, window=8192), NVIDIA_H200) == SPACE.default(shape, NVIDIA_H200)
+@pytest.mark.parametrize("batch", [1, 61])
+@pytest.mark.parametrize("head_dim", [64, 128, 256])
+@pytest.mark.parametrize("longest", [92, 1024, 8192])
+def test_a_window_that_hides_nothing_changes_nothing(longest: int, head_dim: int, batch: int) -> None:
+    for mean in (longest // 32, longest // 4, longest):
+        shape = shape_of(batch=batch, max_context=longest, mean_context=mean, head_dim=head_dim)
+        assert SPACE.default(replace(shape, window=8192), NVIDIA_H200) == SPACE.default(shape, NVIDIA_H200)
 
 
 def test_windows_over_uneven_lengths_are_spread_by_what_they_leave() -> None:

@@ -17,8 +17,11 @@ from autotune.kernels.flash_attention.gluon_hopper_fp8 import launch as launch_m
 from autotune.kernels.flash_attention.gluon_hopper_fp8.launch import launch_bytes
 from autotune.kernels.flash_attention.scales import Scale, check_tensor_scale, dequantize, quantize
 from autotune.registry import implementations_of, load_baselines
+from autotune.search_spaces.flash_attention.gluon_hopper import ORDERS, schedule_of
 from autotune.search_spaces.flash_attention.gluon_hopper_fp8 import IMPLEMENTATION, shared_bytes
+from autotune.search_spaces.flash_attention.makespan import TIMES, class_of, estimate
 from autotune.shape import AttentionShape, PagedShape
+from autotune.space import Config
 from tests.contract.compiling import compile_sample
 from tests.contract.simulating import simulated_launches
 from tests.kernels.flash_attention.bytes_sample import check_sample
@@ -163,6 +166,7 @@ def test_schedules(consumers: int, values: str, sums: str) -> None:
 @pytest.mark.parametrize("widths", [(96, 40), (64, 64), (32, 16), (16, 8), (32, 128), (32, 256)])
 def test_blocks_and_widths(block_k: int, widths: tuple[int, int]) -> None:
     check(90, 300, BLOCK_K=block_k, widths=widths, slots=2)
+    check(90, 300, BLOCK_K=block_k, widths=widths, slots=2, values="early")
 
 
 @pytest.mark.parametrize("per", [("head", "sequence", "tensor"), ("sequence", "tensor", "head")])
@@ -274,6 +278,41 @@ def test_the_default_is_valid_and_the_space_has_others(head_dims: tuple[int, int
         assert SPACE.why_invalid(default, shape, NVIDIA_H200) is None
         assert 10 <= len(list(SPACE.configs(shape, NVIDIA_H200))) <= 3000
         assert shared_bytes(default, shape) <= NVIDIA_H200.shared_memory_bytes
+
+
+@pytest.mark.parametrize(
+    ("fields", "tile", "order"),
+    [
+        ({}, (3, 128, 2), ("sm", 1, "natural")),
+        ({"causal": True}, (2, 128, 2), ("sm", 1, "natural")),
+        ({"head_dim": 128, "seq_q": 1024}, (2, 128, 2), ("sm", 1, "natural")),
+        ({"head_dim": 128}, (2, 128, 1), ("sm", 1, "natural")),
+        ({"head_dim": 128, "softcap": True}, (2, 64, 1), ("sm", 1, "natural")),
+        ({"head_dim": 256, "causal": True}, (2, 64, 1), ("sm", 1, "natural")),
+        ({"head_dim": 64, "seq_q": 200}, (2, 128, 2), ("sm", 1, "natural")),
+    ],
+    ids=str,
+)
+def test_what_the_default_is(fields: dict[str, Any], tile: tuple[int, int, int], order: tuple[str, int, str]) -> None:
+    shape = AttentionShape(**{"batch": 4, "heads": 8, "seq_q": 4096, "head_dim": 64, "dtype": "fp8", **fields})
+    found = SPACE.default(shape, NVIDIA_H200)
+    assert (found["consumers"], found["BLOCK_K"], found["query_slots"]) == tile
+    assert (found["workers"], found["section"], found["row_order"]) == order
+    assert (found["ping_pong"], found["values"], found["sums"]) == ("off", "early", "block")
+
+
+def test_its_tiles_come_in_the_order_that_ends_the_soonest_by_estimates() -> None:
+    """Of a long prompt of two heads, one program an SM in alternating order would take 2.2 times as long."""
+    shape = AttentionShape(batch=1, heads=8, kv_heads=2, seq_q=8535, head_dim=64, causal=True, dtype="fp8")
+    times = TIMES[class_of(shape)][2, 128]
+    found = SPACE.default(shape, NVIDIA_H200)
+    ends = {}
+    for workers, section, row_order in ORDERS:
+        config = Config({**found, "workers": workers, "section": section, "row_order": row_order})
+        ends[config] = estimate(shape, schedule_of(config, NVIDIA_H200), times, 132)
+    assert ends[found] == min(ends.values())
+    alternating = Config({**found, "workers": "sm", "section": 1, "row_order": "alternating"})
+    assert ends[alternating] > 2 * ends[found]
 
 
 @pytest.mark.slow
