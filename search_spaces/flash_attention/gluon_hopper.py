@@ -151,12 +151,12 @@ def default(shape: AttentionShape, device: Device) -> Config:
     Short sequences may leave most rows of the usual tiles empty, and one program may get all long tiles of their order:
     31 x 64 heads of 128 over 129 tokens took 2.1 times as long as with tiles of 192 rows, 5 x 24 over 1386 tokens 1.50
     times as long as with one program less (NVIDIA H200, 2026-11-27; ``python -m benchmarks.served_regret --drawn 60``).
-    Where narrow windows hide keys, and with softcap over few keys, estimates err too much (``_least_gain``).
+    Where narrow windows hide keys, with softcap over few keys, and of few tiles of narrow heads estimates err too much.
     """
     usual = usual_schedule(shape, device)
     times = makespan.TIMES.get(makespan.class_of(shape), {})
     gain = _least_gain(shape)
-    if gain is None or _tile(usual) not in times:
+    if gain is None or _tile(usual) not in times or _has_few_narrow_tiles(shape, device):
         return usual
     least, found = (1.0 - gain) * _estimate(usual, shape, device, times), usual
     for tile, of_tile in times.items():
@@ -164,7 +164,8 @@ def default(shape: AttentionShape, device: Device) -> Config:
         if bound >= NEARLY * least:
             continue
         for rival in _rivals(usual, tile, shape, device):
-            if (estimated := _estimate(rival, shape, device, times)) < least:
+            estimated = _estimate(rival, shape, device, times)
+            if estimated < (least if found is usual else NEARLY * least):
                 least, found = estimated, rival
             if bound >= NEARLY * least:
                 break
@@ -286,11 +287,23 @@ def _schedule_of_few_keys(shape: AttentionShape, device: Device, widest: int, se
     if shape.softcap and seen <= FEW_KEYS:
         few: dict[str, Value] = {"section": 4, "row_order": "reversed", "ping_pong": "off"}
         return few if widest > 128 else {**few, "slots": 3}
-    tiles = shape.batch * shape.heads * math.ceil(shape.seq_q / (2 * ROWS))
-    if widest <= 64 and seen <= FEW_KEYS and shape.seq_q > 2 * ROWS and tiles < 2 * device.sm_count:
+    if _has_few_narrow_tiles(shape, device):
         few = {"consumers": 3, "BLOCK_K": 64, "query_slots": 1, "values": "early"}
         return {**few, "workers": "2sm", "section": 1, "row_order": "natural"}
     return {}
+
+
+def _has_few_narrow_tiles(shape: AttentionShape, device: Device) -> bool:
+    """Return True if causal rows of narrow heads see few keys, and have tiles for few programs each."""
+    tiles = shape.batch * shape.heads * math.ceil(shape.seq_q / (2 * ROWS))
+    seen = min(shape.seq_kv, shape.window or shape.seq_kv)
+    return (
+        shape.causal
+        and max(_widths(shape)) <= 64
+        and seen <= FEW_KEYS
+        and shape.seq_q > 2 * ROWS
+        and tiles < 2 * device.sm_count
+    )
 
 
 IMPLEMENTATION: Final = Implementation(
