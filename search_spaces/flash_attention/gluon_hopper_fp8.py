@@ -1,6 +1,7 @@
 """The space of flash attention of e4m3 in Gluon for Hopper: parameters, validity and default."""
 
 import math
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -141,6 +142,7 @@ def shared_bytes(config: Config, shape: AttentionShape) -> int:
     return rings + rows * (parts * width * config.integer("query_slots") + RESULT_BYTES * width_v) + BARRIER_BYTES
 
 
+@lru_cache(maxsize=1024)
 def default(shape: AttentionShape, device: Device) -> Config:
     """Return a schedule like the fastest of some 110 that an NVIDIA H200 timed on 2026-11-28.
 
@@ -173,9 +175,9 @@ def default(shape: AttentionShape, device: Device) -> Config:
 
 def _order(shape: AttentionShape, device: Device, consumers: int, block_k: int) -> dict[str, Value]:
     """Return workers, section and row order of tiles: those by which the busiest multiprocessor is done the soonest."""
-    times = makespan.TIMES.get(makespan.class_of(shape), {}).get((consumers, block_k))
     if not _tiles_differ(shape, consumers):
         return _named(*ALIKE_ORDERS[0])
+    times = makespan.TIMES.get(makespan.class_of(shape), {}).get((consumers, block_k))
     if times is None:
         return _named("sm", 1, "alternating" if shape.causal else "natural")
 

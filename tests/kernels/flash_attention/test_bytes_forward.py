@@ -302,7 +302,7 @@ def test_what_the_default_is(fields: dict[str, Any], tile: tuple[int, int, int],
 
 
 def test_its_tiles_come_in_the_order_that_ends_the_soonest_by_estimates() -> None:
-    """Of a long prompt of two heads, one program an SM in alternating order would take 2.2 times as long."""
+    """Of a long prompt of 8/2 heads, one program an SM in alternating order would take 2.2 times as long."""
     shape = AttentionShape(batch=1, heads=8, kv_heads=2, seq_q=8535, head_dim=64, causal=True, dtype="fp8")
     times = TIMES[class_of(shape)][2, 128]
     found = SPACE.default(shape, NVIDIA_H200)
