@@ -9,7 +9,7 @@ winners that came of them: name the stores that ``benchmarks.record winners`` ke
 import argparse
 import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -76,11 +76,11 @@ def mark_chosen(
 
 
 def describe(rows: Sequence[Assignment]) -> list[str]:
-    """Return the lines of a portfolio: of each class its members and the evidence, then each shape's."""
+    """Return the lines of a portfolio: what the default loses, then of each class its members and the evidence."""
     classes: dict[tuple[object, ...], list[Assignment]] = {}
     for row in rows:
         classes.setdefault(row.likeness.kind, []).append(row)
-    lines = []
+    lines = list(_default_losses(rows))
     for kin in classes.values():
         members: dict[str, list[Assignment]] = {}
         for row in kin:
@@ -93,6 +93,28 @@ def describe(rows: Sequence[Assignment]) -> list[str]:
     return lines
 
 
+def _default_losses(rows: Sequence[Assignment]) -> Iterator[str]:
+    """Yield what the space's default loses on each device, of the recorded shapes at which it was timed.
+
+    Its rules were written after these recordings: of shapes that it does not know ``benchmarks.served_regret`` tells.
+    """
+    for device in sorted({row.device.name for row in rows}):
+        here = [row for row in rows if row.device.name == device]
+        losses = sorted(row.default_regret for row in here if row.default_regret is not None)
+        where = f"of {len(losses)} of {len(here)} shapes on {device}"
+        if losses:
+            mean, high = _mean(losses), losses[math.ceil(0.95 * len(losses)) - 1]
+            known = f"{mean:.1%} in the geometric mean, {high:.1%} at the 95th percentile, {losses[-1]:.1%} at worst"
+            yield f"  the space's default loses {known}, {where}"
+        else:
+            yield f"  the space's default was not timed beside others: {where}"
+
+
+def _mean(regrets: Sequence[float]) -> float:
+    """Return the regret whose time over the best is the geometric mean of theirs."""
+    return math.exp(sum(map(math.log1p, regrets)) / len(regrets)) - 1.0
+
+
 def _class_text(row: Assignment) -> str:
     fields = row.shape.as_dict()
     types = " over ".join(dict.fromkeys(str(fields[name]) for name in ("dtype", "kv_dtype") if name in fields))
@@ -102,8 +124,8 @@ def _class_text(row: Assignment) -> str:
 def _regrets_text(regrets: Sequence[float]) -> str:
     if not regrets:
         return "not known what a shape loses that was left out"
-    mean = math.exp(sum(math.log1p(each) for each in regrets) / len(regrets))
-    return f"left out {mean:.3f}x the best in the geometric mean of {len(regrets)}, {1 + max(regrets):.3f}x at worst"
+    mean, worst = 1 + _mean(regrets), 1 + max(regrets)
+    return f"left out {mean:.3f}x the best in the geometric mean of {len(regrets)}, {worst:.3f}x at worst"
 
 
 def _evidence_text(row: Assignment) -> str:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import median
 from typing import Any, Final
 
 from autotune.device import Device
@@ -26,7 +27,9 @@ class RecordedShape:
 
     ``refused`` are those that the toolchain refused, and that give way to another when served; all else that failed
     would have been served. ``default`` is what the space's default is there. ``races`` are the least times, in us, of
-    all its races in any table, by their names. ``source_hash`` and ``triton`` are those of its newest row.
+    all its races in any table, by their names. ``unraced`` is the time of its best over the least of the newest race: 1
+    but where that race, in which another implementation won, had no place for the best screened config.
+    ``source_hash`` and ``triton`` are those of its newest row.
     """
 
     shape: Shape
@@ -37,6 +40,7 @@ class RecordedShape:
     source_hash: str
     triton: str
     races: Mapping[str, float] = field(default_factory=dict)
+    unraced: float = 1.0
 
     @property
     def timed(self) -> int:
@@ -76,9 +80,10 @@ def read_recordings(implementation: Implementation[Any], tables: Iterable[Sequen
 
     Times that a race measured are compared within the newest race of a table, others by screening, over the fastest
     screened one. A screening errs by a few percent, and a race has few places: of configs near the best, those that
-    found none count by their screening alone. A winner's row that stands alone says that
-    the winner is the best, and what the default took beside it. Of a shape that several tables have, the one counts
-    that timed the most configs. Only what a GPU measured by the usual policy, undisturbed, counts.
+    found none count by their screening alone. Where another implementation won by far, the race may have had no place
+    for the best config of this one: then raced times count over that one's, as screened. A winner's row that stands
+    alone says that the winner is the best, and what the default took beside it. Of a shape that several tables have,
+    the one counts that timed the most configs. Only what a GPU measured by the usual policy, undisturbed, counts.
     """
     found: dict[tuple[Shape, Device], RecordedShape] = {}
     races: dict[tuple[Shape, Device], dict[str, float]] = {}
@@ -110,13 +115,14 @@ def _recording(implementation: Implementation[Any], trials: Sequence[Trial]) -> 
     newest_race = max((trial.race_id for trial in trials if trial.stage is Stage.RACE), default="")
     screened = _times(trial for trial in trials if trial.stage is Stage.SCREEN)
     raced = _times(trial for trial in trials if trial.stage is Stage.RACE and trial.race_id == newest_race)
+    unraced = _unraced(screened, raced)
     ratios: dict[Config, float] = {}
-    for times in (screened, raced):  # a race overrules screening
-        best = min(times.values(), default=math.inf)
+    for times, scale in ((screened, 1.0), (raced, unraced)):  # a race overrules screening
+        best = scale * min(times.values(), default=math.inf)
         ratios |= {config: time / best for config, time in times.items()} if best < math.inf else {}
     beside = next((t for t in trials if t.race_id == newest_race and t.config in raced and t.default_timing), None)
     if beside is not None and beside.default_timing is not None and beside.default_config is not None:
-        ratios.setdefault(beside.default_config, beside.default_timing.median_us / min(raced.values()))
+        ratios.setdefault(beside.default_config, beside.default_timing.median_us / (unraced * min(raced.values())))
     if not any(ratio < math.inf for ratio in ratios.values()):
         return None
     newest = max(trials, key=lambda trial: trial.started_at)
@@ -128,7 +134,24 @@ def _recording(implementation: Implementation[Any], trials: Sequence[Trial]) -> 
         default=default,
         source_hash=newest.source_hash,
         triton=newest.toolchain.triton,
+        unraced=unraced,
     )
+
+
+def _unraced(screened: Mapping[Config, float], raced: Mapping[Config, float]) -> float:
+    """Return the time of the best screened config over the least raced one; 1.0 unless it was faster, and not raced.
+
+    What both measured says how much longer a race takes, in which GPUs get warm. Less than ``TOLERANCE`` is noise.
+    """
+    best = min(raced.values(), default=math.inf)
+    others = [time for config, time in screened.items() if config not in raced]
+    if best == math.inf or not others:
+        return 1.0
+    warmer = [
+        raced[config] / time for config, time in screened.items() if raced.get(config, math.inf) < math.inf > time
+    ]
+    found = min(others) * (median(warmer) if warmer else 1.0) / best
+    return found if found < 1.0 - TOLERANCE else 1.0
 
 
 def find_behind(
@@ -149,7 +172,7 @@ def find_behind(
     for each in recordings:
         if shared := each.races.keys() & least.keys():
             race = max(shared)  # names begin with the date
-            found[each.shape, each.device] = max(0.0, each.races[race] / least[race] - 1.0)
+            found[each.shape, each.device] = max(0.0, each.unraced * each.races[race] / least[race] - 1.0)
     return found
 
 

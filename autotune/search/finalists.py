@@ -29,20 +29,23 @@ def choose_finalists(
 ) -> list[Candidate]:
     """Choose the fastest few of each implementation that are close to the third best, ``always``, and ``beside``.
 
-    What is served today and the defaults are ``always`` raced, with a verdict or without one, so that a search never
-    ends with less than them; what is ``beside`` them once it was screened. None is raced whose screening failed: what
-    hangs or crashes would take the others along. Candidates that an earlier race ``refuted`` are not raced again;
-    where those are all of an implementation's fastest few, its next few are.
+    The fastest of each implementation is raced, however far behind: the winner's launch declines some calls, which the
+    next implementation's winner is served for. What is served today and the defaults are ``always`` raced, with a
+    verdict or without one, so that a search never ends with less than them; what is ``beside`` them once it was
+    screened. None is raced whose screening failed: what hangs or crashes would take the others along. Candidates that
+    an earlier race ``refuted`` are not raced again; where those are all of an implementation's fastest few, its next
+    few are.
     """
     trials = list(screened)
     failed = {trial.candidate for trial in trials if trial.status not in (Status.OK, Status.SLOW)} | set(refuted)
     names = dict.fromkeys(trial.implementation for trial in trials)
-    standing = [trial for name in names for trial in _fastest_standing(trials, name, failed, count)]
-    standing.sort(key=rank)
+    groups = [_fastest_standing(trials, name, failed, count) for name in names]
+    standing = sorted((trial for group in groups for trial in group), key=rank)
     limit_us = FINALIST_RATIO * median_us(standing[min(CUT_PLACE, len(standing) - 1)]) if standing else 0.0
     close = [trial.candidate for trial in standing if median_us(trial) <= limit_us]
     known = {trial.candidate for trial in trials}
-    others = [*always, *(each for each in beside if standing and each in known)]
+    first = [group[0].candidate for group in groups if group]
+    others = [*first, *always, *(each for each in beside if standing and each in known)]
     return list(dict.fromkeys([*close, *(candidate for candidate in others if candidate not in failed)]))
 
 

@@ -43,9 +43,8 @@ class Assignment:
         regret: of the member.
         default_regret: of the space's default.
         left_out_regret: of what the portfolio would choose here if it did not know this shape.
-        behind: of the best of this implementation that was raced, over the best of all that met in its race; 0 where
-            that is its own, None where no other implementation was in it. Where its own best was not raced it is an
-            upper bound: of an implementation far behind only defaults and what people write by hand are.
+        behind: of the best of this implementation, over the best of all that met in its race; 0 where that is its own,
+            None where no other implementation was in it. Where its own best was not raced its screening tells.
         is_chosen: of all implementations this one would be served, if no portfolio knew this shape; None where
             ``behind`` is.
         transfer_distance: how far the nearest other shape of the family is (``Shape.distance``) whose configs were

@@ -13,7 +13,7 @@ from autotune.search_spaces.flash_attention import gluon_hopper as dense
 from autotune.search_spaces.flash_attention.warp_groups import ROWS
 from autotune.search_spaces.sources import SHARED, kernel_files
 from autotune.shape import AttentionShape
-from autotune.space import Config, Parameter, Space
+from autotune.space import Config, Parameter, Space, Value
 from autotune.varlen_shape import VarlenShape
 
 ORDER_OF_DENSE: Final[dict[str, Any]] = {"section": 1, "row_order": "natural"}  # parameters that are not ours
@@ -26,6 +26,10 @@ PARAMETERS: Final = (
 )
 ORDER: Final = ("sequences", "order")
 ARGUMENT_BYTES: Final = 64  # more than what warps find in shared memory beyond dense attention's
+# Products of queries, keys and values from which on to begin with the longest sequences gains more than it takes to
+# find them: calls of 7e10 and fewer take 0.91 to 1.0 times as long as they are packed, from 9e10 on 1.01 to 1.04 times
+# (14 recorded problems of uneven lengths, NVIDIA H200, 2026-11-26; ``python -m benchmarks.portfolios --list``).
+ORDERED_PRODUCTS: Final = 8 * 10**10
 
 
 def supports(shape: VarlenShape, device: Device) -> str | None:
@@ -64,17 +68,60 @@ def as_dense(shape: VarlenShape) -> AttentionShape:
 
 
 def default(shape: VarlenShape, device: Device) -> Config:
-    """Return the usual schedule of dense attention over the longest sequences.
+    """Return the usual schedule of dense attention over the longest sequences, as far as sequences are like these.
 
-    On an NVIDIA H200 the winners of two searches of 120 configs were 1.06 and 1.07 times as fast (2026-11-26).
-    Three consumers, whose tiles are the longest, are for sequences that have as many rows in the mean.
+    Three consumers, whose tiles are the longest, are for sequences that have as many rows in the mean. Of the 59
+    recorded problems at which it was timed it takes 1.012 times the best in the geometric mean, 1.08 times at worst
+    (NVIDIA H200; ``python -m benchmarks.portfolios --list``).
     """
     if (problem := supports(shape, device)) is not None:
         raise InvalidShapeError(problem)
     usual = dense.usual_schedule(as_dense(shape), device)
     values: dict[str, Any] = {name: value for name, value in usual.items() if name not in ORDER_OF_DENSE}
     values["consumers"] = min(usual.integer("consumers"), max(2, math.ceil(shape.mean_seq_q / ROWS)))
-    return Config(**values, sequences="packed" if shape.is_even else "longest", order="tile")
+    is_sorted = not shape.is_even and _products(shape) >= ORDERED_PRODUCTS
+    values |= _schedule(shape) | _tile_of_few(shape, device)
+    config = Config(**values, sequences="longest" if is_sorted else "packed", order="tile")
+    with_own = Config({**config, "results": "own"})
+    return with_own if shared_bytes(with_own, shape) <= device.shared_memory_bytes else config
+
+
+def _schedule(shape: VarlenShape) -> dict[str, Value]:
+    """Return what recorded problems want otherwise than dense ones; nothing elsewhere.
+
+    Rows that see few keys: short blocks, of a worker a multiprocessor (0.92 to 0.95 times the dense schedule). A chunk
+    after cached tokens, whose tiles are nearly alike: two workers, the second of which begins where the first has ended
+    (0.91 to 1.0 times). Causal heads of 256: a program for each tile (0.91 to 0.97 times; all NVIDIA H200, 2026-11-26,
+    ``python -m benchmarks.record``).
+    """
+    seen = min(shape.mean_seq_kv, shape.window or shape.mean_seq_kv)
+    if seen <= dense.NARROW_WINDOW and min(shape.max_seq_kv, shape.window or shape.max_seq_kv) <= dense.FEW_KEYS:
+        return {"BLOCK_K": 64, "slots": 2, "workers": "sm"}
+    if shape.window is not None and shape.window < shape.max_seq_kv:
+        return {}
+    if shape.batch == 1 and shape.max_seq_kv > shape.max_seq_q:
+        return {"workers": "2sm"}
+    is_square = shape.max_seq_kv == shape.max_seq_q
+    return {"workers": "tiles"} if shape.causal and is_square and max(shape.head_dim, shape.head_dim_v) > 192 else {}
+
+
+def _tile_of_few(shape: VarlenShape, device: Device) -> dict[str, Value]:
+    """Return tiles of one consumer where those of two leave half of the multiprocessors without work.
+
+    A chunk of 512 queries of 16 heads takes 0.86 times as long (NVIDIA H200, 2026-11-27; ``benchmarks.record``).
+    """
+    similar = as_dense(shape)
+    tiles = similar.batch * similar.heads * math.ceil(similar.seq_q / (2 * ROWS))
+    return {"consumers": 1, "ping_pong": "off"} if similar.seq_q > ROWS and 2 * tiles <= device.sm_count else {}
+
+
+def _products(shape: VarlenShape) -> int:
+    """Return about how many numbers a call multiplies, by mean lengths."""
+    keys = shape.mean_seq_kv
+    if shape.causal:
+        keys -= min(shape.mean_seq_q, keys) // 2
+    seen = min(keys, shape.window or keys)
+    return shape.batch * shape.heads * shape.mean_seq_q * seen * (shape.head_dim + shape.head_dim_v)
 
 
 IMPLEMENTATION: Final = Implementation(

@@ -12,7 +12,7 @@ from autotune.device import NVIDIA_H200
 from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION
 from autotune.shape import AttentionShape
 from autotune.space import Config
-from autotune.trial import Conditions, Policy, Stage, Status
+from autotune.trial import Conditions, Policy, Stage, Status, Trial
 from benchmarks.recorded_shapes import RecordedShape, find_behind, read_recordings
 from benchmarks.set_cover import assign, cover
 from tests import sample
@@ -221,6 +221,24 @@ def test_a_sweep_is_read_by_its_race_and_then_its_screening() -> None:
     (found,) = read_recordings(IMPLEMENTATION, [[*slower, wrong]])
     assert (found.refused, found.served_regret(worst.config)) == (frozenset(), math.inf)
     assert found.timed == len(found.ratios) - 1
+
+
+def screened(chosen: Config, median: float) -> Trial:
+    return sample.trial(chosen=chosen, stage=Stage.SCREEN, race_id="", timing=sample.timing(median))
+
+
+def test_the_best_counts_though_the_race_had_no_place_for_it() -> None:
+    """As where another implementation won by far: raced times count over it, by what a race takes longer."""
+    other, raced = sample.config(num_stages=3), sample.trial(timing=sample.timing(330.0))
+    trials = [screened(sample.FAST, 300.0), screened(other, 200.0), raced]
+    (found,) = read_recordings(IMPLEMENTATION, [trials])
+    assert (found.best, found.ratios[sample.FAST]) == (other, pytest.approx(1.5))
+    assert found.unraced == pytest.approx(2 / 3)
+    rivals = [replace(found, races={raced.race_id: 110.0}, unraced=1.0)]
+    assert find_behind([found], rivals) == {(found.shape, found.device): pytest.approx(1.0)}
+    trials[1] = screened(other, 297.0)  # no faster than screening errs
+    (found,) = read_recordings(IMPLEMENTATION, [trials])
+    assert (found.ratios[sample.FAST], found.unraced) == (1.0, 1.0)
 
 
 def test_a_winner_alone_tells_itself_and_the_default() -> None:

@@ -49,6 +49,27 @@ def test_configs_are_valid_unique_and_hold_the_default(arch: str) -> None:
     assert all(len(SPACE.hints(config, shape, device)) == 5 for config in configs)
 
 
+@pytest.mark.parametrize(
+    ("fields", "tile"),
+    [
+        ({}, (64, 64, 4, 3, "head", "descriptor")),
+        ({"causal": True, "window": 128}, (64, 32, 4, 3, "head", "descriptor")),
+        ({"batch": 4, "max_seq_q": 512, "mean_seq_q": 128}, (64, 64, 4, 3, "tile", "descriptor")),  # few tiles
+        ({"head_dim": 64}, (64, 32, 4, 3, "tile", "pointer")),
+        ({"head_dim": 64, "window": 65}, (64, 16, 4, 2, "tile", "pointer")),
+        ({"head_dim": 192, "head_dim_v": 128}, (64, 32, 4, 3, "tile", "pointer")),
+        ({"head_dim": 256}, (128, 32, 8, 3, "head", "pointer")),
+        ({"dtype": "float32"}, (64, 32, 4, 1, "head", "pointer")),
+    ],
+    ids=str,
+)
+def test_the_default_on_hopper_is_what_recordings_chose(fields: dict[str, Any], tile: tuple[Any, ...]) -> None:
+    config = SPACE.default(shape_of(**fields), NVIDIA_H200)
+    names = ("BLOCK_Q", "BLOCK_K", "num_warps", "num_stages", "order", "loads")
+    assert tuple(config[name] for name in names) == tile
+    assert config["sequences"] == "packed"
+
+
 TILE: dict[str, Any] = {"BLOCK_Q": 128, "BLOCK_K": 64, "num_warps": 8, "num_stages": 3}
 VALID = Config(**TILE, sequences="longest", order="head", loads="pointer")
 

@@ -79,7 +79,7 @@ def test_configs_are_valid_unique_and_hold_the_default(arch: str) -> None:
     ("fields", "arch", "tile"),
     [
         ({"head_dim": 64}, "sm_90", (128, 64, 4, 3)),
-        ({}, "sm_90", (128, 64, 8, 3)),  # with more keys registers spill
+        ({"kv_dtype": "int8"}, "sm_90", (128, 64, 8, 3)),  # with more keys registers spill
         ({"head_dim": 192, "head_dim_v": 128}, "sm_90", (128, 64, 8, 3)),
         ({"head_dim": 256}, "sm_90", (128, 32, 8, 3)),
         ({"dtype": "float32"}, "sm_90", (32, 16, 8, 3)),
@@ -94,7 +94,28 @@ def test_the_default_has_as_many_keys_as_shared_memory_holds_three_tiles_of(
     assert config["order"] == "tile"
 
 
-VALID = Config({**SPACE.default(shape_of(), NVIDIA_H200), "BLOCK_K": 64, "num_warps": 8})
+@pytest.mark.parametrize(
+    ("fields", "tile"),
+    [
+        ({"head_dim": 64, "window": 128}, (64, 16, 4, 3)),
+        ({"head_dim": 64, "window": 129}, (128, 64, 4, 3)),
+        ({"head_dim": 64, "window": 128, "kv_heads": 32}, (128, 64, 4, 3)),  # as many keys as rows
+        ({}, (64, 64, 4, 3)),
+        ({"batch": 1, "kv_heads": 2, "heads": 16, "max_context": 2048}, (64, 128, 4, 3)),  # a tile a multiprocessor
+        ({"max_context": 32768}, (128, 128, 8, 3)),
+        ({"max_context": 32768, "window": 4096}, (64, 64, 4, 3)),
+        ({"head_dim": 96}, (128, 64, 8, 3)),
+        ({"kv_dtype": "fp8", "head_dim": 96}, (128, 128, 8, 3)),
+        ({"kv_dtype": "fp8", "batch": 1, "kv_heads": 2, "heads": 16}, (64, 64, 4, 3)),
+    ],
+    ids=str,
+)
+def test_the_default_on_hopper_is_what_recordings_chose(fields: dict[str, Any], tile: tuple[int, ...]) -> None:
+    config = SPACE.default(shape_of(**fields), NVIDIA_H200)
+    assert tuple(config[name] for name in ("BLOCK_Q", "BLOCK_K", "num_warps", "num_stages")) == tile
+
+
+VALID = Config({**SPACE.default(shape_of(), NVIDIA_H200), "BLOCK_Q": 128, "BLOCK_K": 64, "num_warps": 8})
 
 
 @pytest.mark.parametrize(

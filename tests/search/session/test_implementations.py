@@ -105,13 +105,14 @@ def test_rows_of_all_have_the_time_of_what_people_write_by_hand(store: Store) ->
 
 @pytest.mark.slow
 def test_what_is_close_to_the_best_of_all_is_raced_however_many_are_before_it(store: Store) -> None:
-    """Of an implementation that is a few percent behind, the best is raced, and nothing of one that is far behind."""
+    """Of an implementation that is far behind only its fastest is raced, which is served where the winner declines."""
     executor = FakeExecutor(time_us=lambda config: 100.0 if "STEP" in config else 104.0)
     run(executor, store)
     assert sum(each.implementation == "valley" for each in executor.raced[0]) > 1
-    slow = FakeExecutor(time_us=lambda config: 100.0 if "STEP" in config else 150.0)
+    slow = FakeExecutor(time_us=lambda config: 100.0 if "STEP" in config else 100.0 + median_us(config))
     run(slow, Store(store.root / "other"))
-    assert [each for each in slow.raced[0] if each.implementation == "valley"] == [Candidate("valley", default(VALLEY))]
+    raced = [each.config for each in slow.raced[0] if each.implementation == "valley"]
+    assert set(raced) == {BEST_VALLEY, default(VALLEY)}
 
 
 def test_trials_and_results_count_all_implementations(store: Store) -> None:
