@@ -2,13 +2,15 @@
 
 Of each implementation and architecture: the fewest configs that come within 2 % of the best on every recorded shape,
 which of them each shape is assigned, what it loses there, and what it would lose if the portfolio did not know the
-shape. Shipped sweeps, winners and grids count, and the trials of every ``--store``, which know far more than the
-winners that came of them: name the stores that ``benchmarks.record winners`` kept. Equal recordings give equal files.
+shape. Of an operation: how far the implementation that would then be served is behind the best of all. Shipped sweeps,
+winners and grids count, and the trials of every ``--store``, which know far more than the winners that came of them:
+name the stores that ``benchmarks.record winners`` kept. Equal recordings give equal files.
 """
 
 import argparse
 import math
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +23,7 @@ from autotune.registry import implementations_of, operation_names
 from autotune.table import Assignment, Store, shipped_grid, shipped_sweeps, shipped_winners, write_portfolio
 from autotune.trial import Trial
 from benchmarks.merge import RESULTS
-from benchmarks.recorded_shapes import find_behind, read_recordings
+from benchmarks.recorded_shapes import TOLERANCE, find_behind, read_recordings
 from benchmarks.set_cover import assign
 
 
@@ -63,14 +65,15 @@ def mark_chosen(
 
     def chosen_time(name: str, row: Assignment) -> float:
         others = [each for each in known[name] if each.shape != row.shape]
-        choice = choose(others, of_ours[name], row.shape, row.device, has_rivals=True)
+        choice = choose(others, of_ours[name], row.shape, row.device)
         return choice.times.chosen if choice is not None and choice.times is not None else math.inf
 
     def is_chosen(row: Assignment) -> bool | None:
         if row.behind is None:
             return None
         able = [name for name, each in of_ours.items() if each.supports(row.shape, row.device) is None]
-        return min(able, key=lambda name: chosen_time(name, row)) == row.implementation
+        times = {name: chosen_time(name, row) for name in able}
+        return min(able, key=lambda name: times[name]) == row.implementation if min(times.values()) < math.inf else None
 
     return [replace(row, is_chosen=is_chosen(row)) for row in rows]
 
@@ -91,6 +94,18 @@ def describe(rows: Sequence[Assignment]) -> list[str]:
             lines.append(f"    {member}")
             lines += [f"      {_evidence_text(row)}" for row in shapes]
     return lines
+
+
+def choice_losses(portfolios: Iterable[Sequence[Assignment]]) -> str | None:
+    """Say how far the implementations that would be served are behind the best of all, where shapes are left out."""
+    rows = [row for found in portfolios for row in found if row.behind is not None]
+    shapes = Counter((row.shape, row.device) for row in rows)
+    losses = [row.behind or 0.0 for row in rows if row.is_chosen and shapes[row.shape, row.device] > 1]
+    if not losses:
+        return None
+    wrong, worst = sum(loss > TOLERANCE for loss in losses), max(losses)
+    behind = f"{_mean(losses):.2%} behind the best in the geometric mean, {worst:.1%} at worst, {wrong} beyond 2 %"
+    return f"implementations chosen where a shape is left out: {behind}, of {len(losses)}"
 
 
 def _default_losses(rows: Sequence[Assignment]) -> Iterator[str]:
@@ -153,10 +168,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for operation in operation_names():
             implementations = implementations_of(operation)
             tables = [tables_of(each, given.results, given.store) for each in implementations]
-            for (title, arch), rows in portfolios_of(implementations, tables).items():
+            found = portfolios_of(implementations, tables)
+            for (title, arch), rows in found.items():
                 print(f"{title} on {arch}", *describe(rows), sep="\n")
                 if not given.list:
                     print(f"  written to {write_portfolio(rows, results=given.results)}")
+            if losses := choice_losses(found.values()):
+                print(f"{operation}: {losses}")
     except TableError as error:
         sys.exit(f"benchmarks.portfolios: {error}")
 

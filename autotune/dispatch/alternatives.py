@@ -141,14 +141,12 @@ def _choices(
 ) -> list[_Choice]:
     """Return the architecture's portfolio's choice of each implementation, in the order of their defaults."""
     kind = likeness(shape, device).kind
-    recorded: set[str] = set()
-    for row in portfolio:
-        if row.implementation not in recorded and row.likeness.kind == kind:
-            recorded.add(row.implementation)
+    kin = [row for row in portfolio if row.likeness.kind == kind]
     choices = []
     for each, default in defaults:
         own = [row for row in portfolio if row.implementation == each.name]
-        choice = choose(own, each, shape, device, has_rivals=bool(recorded - {each.name}), polls=polls)
+        rivals = [row for row in kin if row.implementation != each.name]
+        choice = choose(own, each, shape, device, rivals=rivals, polls=polls)
         choices.append(_Choice(each, choice, default))
     return choices
 

@@ -109,24 +109,32 @@ def transfer_regret(
 
 
 def left_out_regret(
-    rows: "Iterable[Assignment]", nearest: "Assignment", shape: Shape, device: Device, *, has_rivals: bool
+    rows: "Iterable[Assignment]",
+    nearest: "Assignment",
+    shape: Shape,
+    device: Device,
+    *,
+    rivals: "Iterable[Assignment]" = (),
 ) -> Recorded:
     """Expect of a portfolio's choice what the nearest recorded shapes lost when they were left out, and count them.
 
-    With ``has_rivals``, where another implementation may be served too, what its own was behind the best of a race is
-    lost as well. Then shapes say nothing at which no other one met it, or another one would be served: that this one is
-    slow there is why.
+    With ``rivals``, the rows of other implementations that may be served too, each shape tells of the one that would
+    be served there: what its own choice lost, and what it was behind the best of their race. A shape at which no other
+    one met it says nothing then.
 
     Fewer than ``MIN_EVIDENCE`` say nothing, nor do shapes from which this one differs in a feature, or by more than a
     factor of two from all of them in a size (``Likeness.is_among``).
     """
     here = likeness(shape, device)
-    measured = [
-        (row.likeness, time - 1.0)
-        for row in _comparable(rows, (nearest.source_hash, nearest.triton_version), shape, device)
-        if (time := row.left_out_time if has_rivals else row.own_left_out_time) is not None
-        and not (has_rivals and row.is_chosen is False)
-    ]
+    own = _comparable(rows, (nearest.source_hash, nearest.triton_version), shape, device)
+    if rivals := list(rivals):
+        others = _alike((row for row in rivals if row.is_chosen), shape, device)
+        served = [row for row in own if row.is_chosen is not False]
+        served += [row for row in others if row.triton_version == nearest.triton_version]
+        times = [(row.likeness, row.left_out_time) for row in served]
+    else:
+        times = [(row.likeness, row.own_left_out_time) for row in own]
+    measured = [(there, time - 1.0) for there, time in times if time is not None]
     if len(measured) < MIN_EVIDENCE or not here.is_among(there for there, _ in measured):
         return UNKNOWN
     measured.sort(key=lambda item: (here.distance(item[0]), item[1]))
@@ -143,11 +151,9 @@ def _comparable(
     rows: "Iterable[Assignment]", measured: tuple[str, str], shape: Shape, device: Device
 ) -> "list[Assignment]":
     """List the rows that speak for a shape: of its class and features, this model of device, one source and Triton."""
+    return _alike((row for row in rows if (row.source_hash, row.triton_version) == measured), shape, device)
+
+
+def _alike(rows: "Iterable[Assignment]", shape: Shape, device: Device) -> "list[Assignment]":
     here, model = likeness(shape, device), device.model
-    return [
-        row
-        for row in rows
-        if (row.source_hash, row.triton_version) == measured
-        and here.is_like(row.likeness)
-        and (row.device is device or row.device.model == model)
-    ]
+    return [row for row in rows if here.is_like(row.likeness) and (row.device is device or row.device.model == model)]

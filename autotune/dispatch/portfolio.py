@@ -14,6 +14,7 @@ from autotune.shape import Shape
 from autotune.space import Config
 
 if TYPE_CHECKING:
+    from autotune.dispatch.expected_times import ExpectedTimes
     from autotune.table import Assignment
 
 # A winner's row says which config won, not what the portfolio's others would have taken: it decides for a new shape
@@ -37,34 +38,24 @@ class PortfolioChoice(NamedTuple):
     times: "ExpectedTimes | None" = None
 
 
-class ExpectedTimes(NamedTuple):
-    """The times to expect of an implementation, over that of the best of all: of its choices, and of its winners.
-
-    ``is_alike``: the shapes that tell have the same features.
-    """
-
-    chosen: float
-    best: float
-    is_alike: bool
-
-
 def choose(
     rows: "Sequence[Assignment]",
     implementation: Implementation[Any],
     shape: Shape,
     device: Device,
     *,
-    has_rivals: bool = False,
+    rivals: "Sequence[Assignment]" = (),
     polls: "Polls | None" = None,
 ) -> PortfolioChoice | None:
     """Choose from a portfolio the member that the recorded shapes like this one were assigned; None if none is valid.
 
     Args:
         rows: the assignments of the implementation on the device's architecture.
-        has_rivals: another implementation may be served too: what this one was behind it counts as lost.
+        rivals: rows of other implementations that may be served too: what the one that is served was behind the others
+            counts as lost.
         polls: those taken of these rows on this device already; a new one is added.
     """
-    return next(choose_all(rows, implementation, shape, device, has_rivals=has_rivals, polls=polls), None)
+    return next(choose_all(rows, implementation, shape, device, rivals=rivals, polls=polls), None)
 
 
 def choose_all(
@@ -73,7 +64,7 @@ def choose_all(
     shape: Shape,
     device: Device,
     *,
-    has_rivals: bool = False,
+    rivals: "Sequence[Assignment]" = (),
     polls: "Polls | None" = None,
 ) -> Iterator[PortfolioChoice]:
     """Yield the members that recorded shapes like this one were assigned and that are valid here, the likeliest first.
@@ -91,7 +82,7 @@ def choose_all(
         if space.why_invalid(config, shape, device) is None:
             recorded = UNKNOWN
             if place == 0:
-                recorded = left_out_regret(rows, nearest, shape, device, has_rivals=has_rivals)
+                recorded = left_out_regret(rows, nearest, shape, device, rivals=rivals)
             expected = Expectation(recorded, implementation, nearest.source_hash, nearest.triton_version)
             yield PortfolioChoice(config, member is None, nearest, expected, poll.times)
 
@@ -100,7 +91,7 @@ class _Poll(NamedTuple):
     """Answer of recorded shapes to a new one: members by votes (None is the default), each with its nearest voter."""
 
     members: "Sequence[tuple[Config | None, Assignment]]"
-    times: ExpectedTimes | None
+    times: "ExpectedTimes | None"
 
     @classmethod
     def take(cls, rows: "Iterable[Assignment]", here: Likeness) -> "_Poll":
@@ -151,20 +142,10 @@ def _name(voter: _Voter) -> str:
     return repr((voter.row.shape, voter.row.device))
 
 
-def _expected_times(here: Likeness, kin: "Iterable[_Voter]") -> ExpectedTimes | None:
-    """Return the weighted means of what choices, and winners, took over the best of several implementations.
-
-    Shapes of the same features say which implementation is faster, since a feature may turn the order round; only where
-    there is none, those of others do. The mean of the other 16-bit type counts, and that of sizes farther away, where
-    nothing nearer is recorded.
-    """
-    met = [voter for voter in kin if voter.row.behind is not None]
-    alike = [voter for voter in met if voter.likeness.features == here.features]
-    known = [
-        (voter.weight, 1.0 + (voter.row.behind or 0.0), voter.row.own_left_out_time or 1.0) for voter in alike or met
-    ]
-    if not known:
+def _expected_times(here: Likeness, voters: "Iterable[_Voter]") -> "ExpectedTimes | None":
+    met = [(voter.row, voter.weight) for voter in voters if voter.row.behind is not None]
+    if not met:
         return None
-    total = sum(weight for weight, _, _ in known)
-    chosen = sum(weight * best * lost for weight, best, lost in known) / total
-    return ExpectedTimes(chosen, sum(weight * best for weight, best, _ in known) / total, is_alike=bool(alike))
+    from autotune.dispatch.expected_times import expected_times  # with numpy, which imports of the package do without
+
+    return expected_times(here, met)

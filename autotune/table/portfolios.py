@@ -46,7 +46,7 @@ class Assignment:
         behind: of the best of this implementation, over the best of all that met in its race; 0 where that is its own,
             None where no other implementation was in it. Where its own best was not raced its screening tells.
         is_chosen: of all implementations this one would be served, if no portfolio knew this shape; None where
-            ``behind`` is.
+            ``behind`` is, and where no other shape tells which.
         transfer_distance: how far the nearest other shape of the family is (``Shape.distance``) whose configs were
             timed as fully.
         transfer_regret: of serving that shape's winner here; infinite where it computes wrong results.

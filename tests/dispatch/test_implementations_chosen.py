@@ -48,45 +48,58 @@ def test_the_implementation_that_was_faster_at_the_shapes_near_is_served_with_wh
 
 
 @pytest.mark.parametrize(
-    ("has_rivals", "behind", "expected"),
+    ("rivals", "behind", "expected"),
     [
-        (True, 0.5, (pytest.approx(1.01 * 1.5 - 1.0), 3)),
-        (False, 0.5, (pytest.approx(0.01), 3)),  # nothing else is admitted
-        (True, None, (None, 0)),  # it met no other: nothing says how far behind it is
+        ([of_gluon(LONG, None)], 0.5, (pytest.approx(1.01 * 1.5 - 1.0), 3)),
+        ([], 0.5, (pytest.approx(0.01), 3)),  # nothing else is admitted
+        ([of_gluon(LONG, None)], None, (None, 0)),  # it met no other: nothing says how far behind it is
     ],
+    ids=["rivals", "none", "unmet"],
 )
 def test_what_an_implementation_is_behind_is_lost_where_another_is_admitted(
-    has_rivals: bool, behind: float | None, expected: tuple[object, int]
+    rivals: list[Assignment], behind: float | None, expected: tuple[object, int]
 ) -> None:
     several = [sample.assignment(sample.shape(seq), behind=behind) for seq in (2048, 4096, 8192)]
-    found = choose(several, IMPLEMENTATION, sample.shape(4096), NVIDIA_H200, has_rivals=has_rivals)
+    found = choose(several, IMPLEMENTATION, sample.shape(4096), NVIDIA_H200, rivals=rivals)
     assert found is not None
     assert found.expectation.recorded == expected
 
 
-def test_shapes_at_which_another_would_be_served_say_nothing_of_this_one() -> None:
+def test_each_shape_tells_of_the_implementation_that_would_be_served_there() -> None:
     rows = [
         sample.assignment(sample.shape(seq), behind=0.0, left_out_regret=0.03125, is_chosen=True)
         for seq in (2048, 4096, 8192)
     ]
     rows.append(sample.assignment(sample.shape(1024), behind=0.4, left_out_regret=0.03125, is_chosen=False))
-    for has_rivals, measured in ((True, 3), (False, 4)):
-        found = choose(rows, IMPLEMENTATION, sample.shape(4000), NVIDIA_H200, has_rivals=has_rivals)
+    served = of_gluon(sample.shape(1024), 0.0, left_out_regret=0.15625, is_chosen=True)
+    of_another_triton = replace(served, triton_version="3.5.0")
+    for rivals, expected in (
+        ([served], (0.0625, 4)),
+        ([replace(served, is_chosen=False)], (0.03125, 3)),
+        ([of_another_triton], (0.03125, 3)),
+        ([], (0.03125, 4)),
+    ):
+        found = choose(rows, IMPLEMENTATION, sample.shape(4000), NVIDIA_H200, rivals=rivals)
         assert found is not None
-        regret, count = found.expectation.recorded
-        assert (regret, count) == (0.03125, measured)
+        assert found.expectation.recorded == expected
 
 
 @pytest.mark.parametrize("change", [{"softcap": True}, {"window": 128}], ids=str)
-def test_shapes_of_the_same_features_say_which_is_faster_and_without_any_those_of_others(
-    change: dict[str, Any],
-) -> None:
+def test_a_feature_may_turn_round_which_is_faster(change: dict[str, Any]) -> None:
+    """Without any shape that has it, those of others say which is."""
     rows = [sample.assignment(LONG, behind=0.4), of_gluon(LONG, 0.0)]
     asked = sample.shape(**{"seq": 8192, "causal": True, **change})
     assert first_of_both(asked, *rows).candidate.implementation == "gluon_hopper"
-    far = sample.shape(**{"seq": 512, "causal": True, **change})
-    of_them = [sample.assignment(far, behind=0.0), of_gluon(far, 0.1)]
-    assert first_of_both(asked, *rows, *of_them).candidate.implementation == "triton"
+    rows += [
+        each
+        for seq in (512, 2048)
+        for each in (sample.assignment(sample.shape(seq), behind=0.4), of_gluon(sample.shape(seq), 0.0))
+    ]
+    for seq in (512, 2048):
+        there = sample.shape(**{"seq": seq, "causal": True, **change})
+        rows += [sample.assignment(there, behind=0.0), of_gluon(there, 0.2)]
+    assert first_of_both(asked, *rows).candidate.implementation == "triton"
+    assert first_of_both(sample.shape(4000), *rows).candidate.implementation == "gluon_hopper"
 
 
 def test_a_row_does_not_give_way_for_what_shapes_of_other_features_say() -> None:

@@ -349,7 +349,7 @@ def test_a_damaged_portfolio_is_warned_of_once_and_the_spaces_default_is_served(
 LOOK_UP: Final = """
 import sys
 from autotune import AttentionShape, PagedShape, get_kernel
-dense = AttentionShape(batch=8, heads=32, kv_heads=8, seq_q=2048, head_dim=64, causal=True)
+dense = AttentionShape(batch=2, heads=16, kv_heads=2, seq_q=512, head_dim=256, causal=True)
 paged = PagedShape(batch=64, heads=32, kv_heads=8, max_context=16384, head_dim=128)
 picks = [get_kernel(paged, device="NVIDIA H200", operation="paged_decode")]
 picks += [get_kernel(dense, device=name) for name in ("NVIDIA H200", "NVIDIA H100 80GB HBM3")]

@@ -150,5 +150,5 @@ def test_once_recorded_it_speaks_for_nearly_all_shapes_of_named_models(operation
     known = 0
     for shape in points:
         own = rows[serving(operation, shape).name]
-        known += left_out_regret(own, own[0], shape, H100, has_rivals=False)[1] > 0
+        known += left_out_regret(own, own[0], shape, H100)[1] > 0
     assert known >= 0.95 * len(points)

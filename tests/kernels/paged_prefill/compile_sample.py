@@ -13,6 +13,7 @@ from autotune.executor.child import take_standard_output
 from autotune.executor.compiler import compile_candidate, use_target
 from autotune.executor.messages import to_plain
 from autotune.kernels.paged_prefill.triton import KERNEL
+from autotune.platforms.nvidia_machine_code import disassembled, steady_spills
 from autotune.search_spaces.paged_prefill.triton import IMPLEMENTATION
 from autotune.shape import PagedShape
 from autotune.space import Config
@@ -34,6 +35,8 @@ SHAPES: Final = {
     "int8": PagedShape(**SIZES, head_dim=128, kv_dtype="int8"),
     "int8 of 512": PagedShape(**SIZES, head_dim=512, kv_dtype="int8"),
     "all features": PagedShape(**SIZES, head_dim=128, window=512, softcap=True, sinks=True, alibi=True),
+    "few tiles": PagedShape(**{**SIZES, "heads": 16, "kv_heads": 2, "seq_q": 512, "max_context": 2048}, head_dim=128),
+    "narrow window": PagedShape(**SIZES, head_dim=64, window=128, sinks=True),
 }
 FEW: Final = ("chunk", "512", "int8")  # where another architecture compiles all of them
 THOROUGH: Final = "sm_90"
@@ -45,7 +48,7 @@ def problems(device: Device) -> list[tuple[str, PagedShape, Config]]:
     space = IMPLEMENTATION.space
     names = SHAPES if device.arch == THOROUGH else FEW
     found = [(f"default {name}", SHAPES[name], space.default(SHAPES[name], device)) for name in names]
-    shape = SHAPES["chunk"]
+    shape = PagedShape(**{**SIZES, "max_context": 8192}, head_dim=128)
     for stages in DEPTHS if device.arch == THOROUGH else ():
         config = Config({**space.default(shape, device), "num_stages": stages})
         found.append((f"chunk with {stages} stages", shape, config))
@@ -62,6 +65,7 @@ def describe_code(config: Config, shape: PagedShape) -> dict[str, Any]:
         "async_copies_of": sorted({int(n, 16) for n in re.findall(r"cp\.async\.c[ag].*?\], (0x\w+)", ptx)}),
         "has_wgmma": "wgmma.mma_async" in ptx,
         "has_mma": "mma.sync" in ptx,
+        "steady_spills": steady_spills(disassembled(compiled.asm["cubin"])),
     }
 
 
@@ -72,7 +76,7 @@ def main() -> None:
     outcomes: dict[str, Any] = {}
     for name, shape, config in problems(device):
         outcomes[name] = to_plain(compile_candidate(KERNEL, Candidate("triton", config), shape, device))
-        if name.endswith("stages"):
+        if device.arch == THOROUGH:
             outcomes[name]["code"] = describe_code(config, shape)
     messages.write(json.dumps(outcomes).encode())
 
