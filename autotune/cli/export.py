@@ -55,7 +55,7 @@ def export(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Write the winners for other programs, or a whole sweep as T4.
+    """Write what is served, your winners and those that ship, for other programs; or a whole sweep as T4.
 
     --format vllm writes several files, into the folder that --output names; without it they are printed as JSON.
     """

@@ -6,6 +6,7 @@ from typing import Final
 from autotune import platforms
 from autotune.device import Device
 from autotune.errors import MissingDependencyError, UnknownNameError
+from autotune.units import few_text
 
 TORCH_DEVICES: Final = ("cpu", "cuda", "hip", "hpu", "mps", "xpu")  # torch's words for devices, which name no GPU
 
@@ -32,7 +33,8 @@ def known_or_here(name: str) -> Device | None:
 def without_rows(name: str, known: str) -> UnknownNameError:
     """Make the error for a device of which there is no row; ``known`` are those of which there are."""
     if known_or_here(name) is None:
-        return UnknownNameError(f"device={name!r} is unknown; devices with rows: {known}")
+        others = few_text(sorted(device.name for device in platforms.known_devices()))
+        return UnknownNameError(f"device={name!r} is unknown; devices with rows: {known}; without: {others}")
     return UnknownNameError(f"device={name!r} has no rows; devices with rows: {known}")
 
 

@@ -11,6 +11,7 @@ from autotune.console.options import parse_seconds
 from autotune.console.shape_options import DECLARATIONS, parse_sizes
 from autotune.errors import UsageError
 from autotune.search import DEFAULT_SAMPLER, Sampler
+from autotune.search.result import MIN_RACE_SECONDS
 from autotune.trial import LARGEST_SEED
 
 # Lists may be given as a single value, under either name.
@@ -31,7 +32,7 @@ EXPECTED: Final[Mapping[str, str]] = {
     **dict.fromkeys(("models", "operations", "dtypes", "shapes"), "a text or a list of texts"),
     **dict.fromkeys(("lengths", "batches"), 'sizes such as 1024, [512, 1024] or "512,...,16384"'),
     **dict.fromkeys(("implementations", "devices", "import"), "a text or a list of texts"),
-    "budget": f'seconds, or a text such as "90s", "2m" or "{NO_LIMIT}"',
+    "budget": f'more than {MIN_RACE_SECONDS:g} seconds, which are for its race, "90s", "2m" or "{NO_LIMIT}"',
     "trials": "an integer from 1",
     "sampler": " or ".join(map(repr, get_args(Sampler))),
     "seed": f"an integer from 0 to {LARGEST_SEED}",
@@ -109,9 +110,10 @@ def _sizes(name: str) -> Callable[[Any], str | None]:
 
 
 def _budget(value: Any) -> float | None:
-    if isinstance(value, str):
-        return None if value == NO_LIMIT else parse_seconds(value)
-    return float(value) if type(value) in (int, float) and 0 < value < 1e9 else None
+    if value == NO_LIMIT:
+        return None
+    seconds = parse_seconds(value) if isinstance(value, str) else value
+    return float(seconds) if type(seconds) in (int, float) and MIN_RACE_SECONDS < seconds < 1e9 else None
 
 
 def _integer(low: float = -math.inf, high: float = math.inf) -> Callable[[Any], int | None]:

@@ -11,9 +11,10 @@ import json
 import secrets
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import astuple, fields
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -91,10 +92,24 @@ class TaskClaim:
         """
         self.require()
         self._reach(lambda: self._place.folder.write(f"{TABLES}/{part}", data))
+        self._reach(lambda: self._place.folder.write(self._indexed(part), b""))
+
+    def withdraw(self, parts: Iterable[str]) -> None:
+        """Remove parts that this attempt has shared from the place, since another holds their rows.
+
+        Raises:
+            SupersededError: a later attempt owns the task; nothing is removed.
+            HostError: the place cannot be reached, or keeps its files.
+        """
+        self.require()
+        folder = self._place.folder
+        for part in parts:
+            for name in (self._indexed(part), f"{TABLES}/{part}"):  # what the index names is there
+                self._reach(partial(folder.remove, name))
+
+    def _indexed(self, part: str) -> str:
         implementation, name = part.split("/")[-2:]
-        self._reach(
-            lambda: self._place.folder.write(f"{self._index}/{implementation}/{name.removesuffix(SUFFIX)}", b"")
-        )
+        return f"{self._index}/{implementation}/{name.removesuffix(SUFFIX)}"
 
     def require(self) -> None:
         """Raise SupersededError unless this attempt owns the task."""

@@ -52,6 +52,8 @@ class SharedStore(Store):
     def __init__(self, root: Path, claim: TaskClaim) -> None:
         super().__init__(root)
         self._claim = claim
+        self._trials: list[Trial] = []  # all of this attempt
+        self._shared: set[Path] = set()  # the parts that hold them
 
     def append(self, trials: Iterable[Trial]) -> list[Path]:
         """Keep a batch here and share it.
@@ -61,13 +63,32 @@ class SharedStore(Store):
             HostError: the place cannot be reached.
             TableError: as a store's, such as on a full disk.
         """
+        batch = list(trials)
+        parts = self._share(batch)
+        self._trials += batch
+        self._shared |= set(parts)
+        return parts
+
+    def _share(self, trials: list[Trial]) -> list[Path]:
         parts = super().append(trials)
         for part in parts:
             self._claim.share(part.relative_to(self.root).as_posix(), read_bytes(part))
         return parts
 
     def compact(self, operation: str, device: Device) -> None:
-        """Leave the parts as they are: they go with the attempt."""
+        """Share all trials of the attempt in one part for each implementation, and take the part of each batch away.
+
+        Whoever reads the place meanwhile finds a trial in one of both, or in both. Where that fails, as at a place that
+        keeps what was written, the parts stay as they are.
+
+        Raises:
+            SupersededError: a later attempt owns the task.
+        """
+        with suppress(HostError, TableError):
+            whole = set(self._share(self._trials))
+            batches, self._shared = self._shared - whole, self._shared | whole
+            self._claim.withdraw(part.relative_to(self.root).as_posix() for part in sorted(batches))
+            self._shared -= batches
 
 
 @dataclass

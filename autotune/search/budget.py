@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from autotune.device import Device
-from autotune.errors import SearchError
+from autotune.errors import SearchError, UsageError
 from autotune.executor import Executor
 from autotune.executor.select import ExecutorInfo
 from autotune.operation import Operation
@@ -51,15 +51,16 @@ def check_budget(limits: Limits, least: LeastSearch | None, elapsed: float) -> s
         elapsed: seconds of the budget that are gone, as by starting up.
 
     Raises:
+        UsageError: it is no longer than the race's part.
         SearchError: it cannot hold a race, whatever is cached.
     """
     if limits.seconds is None:
         return ""
     budget = f"the budget of {limits.seconds:g} s"
     if limits.seconds <= limits.race_seconds:
-        enough = math.ceil(3 * MIN_RACE_SECONDS + (0.0 if least is None else elapsed + least.cold))
+        enough = math.ceil(MIN_RACE_SECONDS + (1.0 if least is None else 2 * MIN_RACE_SECONDS + elapsed + least.cold))
         needs = f"{limits.race_seconds:g} s are kept for its race; give it at least {enough} s"
-        raise SearchError(f"{budget} cannot hold a search: {needs}")
+        raise UsageError(f"budget={limits.seconds:g} cannot hold a search: {needs}")
     left = limits.seconds - elapsed
     if least is None or left >= least.cold:
         return ""

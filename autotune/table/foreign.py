@@ -57,7 +57,7 @@ def _read(path: Path) -> Table:
     is_named = DIGEST.fullmatch(path.stem) is not None
     data = vouched_bytes(path) if is_named else read_bytes(path)
     if not data.startswith(PARQUET):
-        raise TableError(f"{path}: is not a table of this format: not Parquet; expected what autotune wrote")
+        raise TableError(f"{path}: is not a table of this format: not Parquet; expected Parquet or JSON of autotune")
     return decode(data, str(path))
 
 

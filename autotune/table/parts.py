@@ -45,7 +45,7 @@ DIGEST: Final = re.compile("[0-9a-f]{64}")
 COMPACT_BYTES: Final = 8 * 2**20  # parts are merged up to this size, a quarter of what a reader takes
 WHOLE_BYTES: Final = 2**18  # some 15,000 rows: merging such parts saves little, and takes memory for all their rows
 MAX_LISTINGS: Final = 100
-KEPT: Final = "every trial reported before is kept: make room there, and the same command goes on where it stopped"
+KEPT: Final = "all that was kept before is: once it can be written, the same command goes on where it stopped"
 
 OnDamaged = Callable[[TableError], None]
 _NOTHING: Final = Table([], [])
@@ -144,12 +144,12 @@ class Shelf:
             return None
         try:
             table = decode(data, str(path), races_only=races_only)
-            for place in table.places:
-                if place != (self.device.name, self.operation, self.implementation):
-                    raise TableError(f"{path}: holds {'/'.join(place)}, which belongs in another folder")
-            return table
         except TableError as error:
             raise TableError(_advice(path, error)) from error
+        for place in table.places:
+            if place != (self.device.name, self.operation, self.implementation):
+                raise TableError(_why_elsewhere(path, place))
+        return table
 
     def read_bytes(self, path: Path) -> bytes | None:
         """Return the bytes of a part that are what its name says, or None if it is gone."""
@@ -273,6 +273,14 @@ def _are_unchanged(covered: Collection[Path], snapshot: Path, said: str) -> bool
     seen = [size_and_change(path) for path in covered]
     newest = size_and_change(snapshot)[1]
     return said.startswith(f"{sum(size for size, _ in seen)}-") and all(changed <= newest for _, changed in seen)
+
+
+def _why_elsewhere(path: Path, place: tuple[str, str, str]) -> str:
+    """Say where a part belongs: in another folder, or in this one of a folder that was not named whole."""
+    wrong = f"{path}: holds {'/'.join(place)}, which belongs in another folder"
+    if (folder := path.resolve().parent).parts[-len(place) :] != place:
+        return _advice(path, TableError(wrong))
+    return f"{wrong}: it lies in one of {folder.parents[len(place) - 1]}; name that"
 
 
 def _advice(path: Path, error: TableError) -> str:

@@ -66,6 +66,9 @@ class Folder(Protocol):
     def write(self, name: str, data: bytes) -> None:
         """Write or replace a file; readers see it old or new."""
 
+    def remove(self, name: str) -> None:
+        """Remove a file, if it is there."""
+
 
 def open_folder(uri: str | Path) -> Folder:
     """Open a local path or a URI, such as ``s3://bucket/tables``; nothing is created.
@@ -119,6 +122,13 @@ class LocalFolder:
     def write(self, name: str, data: bytes) -> None:
         write_bytes(self.root / _within(name, self), data)
 
+    def remove(self, name: str) -> None:
+        path = self.root / _within(name, self)
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise TableError(f"{path}: cannot be removed: {error.strerror}") from error
+
 
 class RemoteFolder:
     """Implements ``Folder`` on a file system of ``pyarrow.fs``; errors that may pass are tried again for seconds."""
@@ -169,6 +179,11 @@ class RemoteFolder:
                 raise OSError(f"{size or 0} bytes of {len(data)} arrived")
 
         self._try(name, "written", write)
+
+    def remove(self, name: str) -> None:
+        path = f"{self._root}/{_within(name, self)}"
+        with suppress(MissingFileError):
+            self._try(name, "removed", lambda: self._files.delete_file(path))
 
     def _try(self, name: str, done: str, act: Callable[[], T]) -> T:
         """Return what a call returns; its error is raised outside of the handler, so that none chains the client's."""

@@ -27,7 +27,7 @@ KINDS: Final[dict[str, tuple[type, str]]] = {
 def check_numbers(budget: float | None, trials: int | None, seed: int) -> None:
     """Validate the numbers among the arguments of ``tune``; True is none."""
     if budget is not None and not (_is_number(budget, int | float) and 0 < budget < math.inf):
-        raise UsageError(f"budget={budget!r} is not allowed; expected more than 0 seconds, or None for no limit")
+        raise UsageError(f"budget={budget!r} is not allowed; expected seconds, more than 0, or None for no limit")
     if trials is not None and not (_is_number(trials, int) and trials >= 1):
         raise UsageError(f"trials={trials!r} is not allowed; expected an integer from 1, or None for no limit")
     if not (_is_number(seed, int) and 0 <= seed <= LARGEST_SEED):

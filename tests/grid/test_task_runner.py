@@ -80,6 +80,53 @@ def test_a_task_leaves_its_trials_its_winner_and_its_end(place: GridPlace, tmp_p
     assert list((tmp_path / "scratch").iterdir()) == []
 
 
+def parts(place: GridPlace) -> list[Path]:
+    return sorted((Path(str(place)) / "tables").rglob("*.parquet"))
+
+
+def indexed(place: GridPlace) -> set[str]:
+    return {path.name for path in (Path(str(place)) / "problems").rglob("*") if path.is_file()}
+
+
+def test_a_task_that_ends_leaves_one_part_for_each_implementation(place: GridPlace) -> None:
+    run_task(task(3), place, replay=True)
+    assert len(parts(place)) == len({path.parent for path in parts(place)})
+    assert indexed(place) == {path.stem for path in parts(place)}
+    assert len(screened(place)) == CONFIGS
+
+
+def test_a_place_that_keeps_its_files_keeps_a_part_for_each_batch(
+    place: GridPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: LocalFolder, name: str) -> None:
+        raise LastingTableError(f"{name}: cannot be removed: Operation not permitted")
+
+    monkeypatch.setattr(LocalFolder, "remove", refuse)
+    assert run_task(task(3), place, replay=True).state == "done"
+    assert len(parts(place)) > CONFIGS
+    assert len({row.candidate for row in screened(place)}) == CONFIGS
+
+
+def test_a_host_that_goes_while_parts_are_taken_away_loses_no_trial(
+    place: GridPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, left = LocalFolder.remove, [5]
+
+    def remove(self: LocalFolder, name: str) -> None:
+        if left[0] == 0:
+            raise StoppedError
+        left[0] -= 1
+        original(self, name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalFolder, "remove", remove)
+        with pytest.raises(StoppedError):
+            run_task(task(3), place, replay=True)
+    assert len({row.candidate for row in screened(place)}) == CONFIGS
+    ending = run_task(task(3), place, replay=True)
+    assert (ending.state, ending.trials) == ("done", {})
+
+
 def test_a_replay_says_which_shape_answered(place: GridPlace) -> None:
     assert run_task(task(3), place, replay=True).message == f"replayed by the sweep of {NAME}: {task(3).shape}"
     far = task(STUDIES + 5)
@@ -177,8 +224,9 @@ def test_a_part_that_was_compacted_at_the_place_is_passed_over(
     place: GridPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        stop_after(patch, 3, KeyboardInterrupt())
-        run_task(task(0), place, replay=True)
+        stop_after(patch, 3, StoppedError())
+        with pytest.raises(StoppedError):
+            run_task(task(0), place, replay=True)
     (Path(str(place)) / place.folder.list("tables")[0]).unlink()
     with pytest.warns(RuntimeWarning, match="is gone, though it was indexed"):
         ending = run_task(task(0), place, replay=True)
@@ -241,8 +289,9 @@ def test_an_interrupted_task_keeps_what_it_has(place: GridPlace, monkeypatch: py
 
 def test_a_damaged_part_is_measured_again(place: GridPlace, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        stop_after(patch, 3, KeyboardInterrupt())
-        run_task(task(0), place, replay=True)
+        stop_after(patch, 3, StoppedError())
+        with pytest.raises(StoppedError):
+            run_task(task(0), place, replay=True)
     first = place.folder.list("tables")[0]
     place.folder.write(first, b"PAR1")
     with pytest.warns(RuntimeWarning, match="damaged"):

@@ -54,6 +54,7 @@ def status(context: click.Context, place: str, grid: Path | None, watch: bool, e
         why = "is a file" if root.exists() else "is not there"
         if root.exists() or grid is None:
             raise UsageError(f"place={place!r} {why}; expected a folder that `autotune search --grid` writes to")
+        make_console(as_json).print(f"{root} is not there yet: no task was begun")
     ledger = Ledger(() if grid is None else read_grid(grid))
 
     def look() -> GridProgress:

@@ -28,7 +28,7 @@ USUAL_SHARE = "5%"
     help="Tables with newer races; may be repeated.",
     default_text="$AUTOTUNE_HOME, where there is one",
 )
-@option("--slower", metavar="SHARE", default=USUAL_SHARE, help="Loss in a newer race that fails.")
+@option("--slower", metavar="PERCENT", default=USUAL_SHARE, help="Loss in a newer race that fails.")
 @json_option
 def check(against: Path, races: tuple[Path, ...], slower: str, as_json: bool) -> None:
     """Fail with the reason on tables that this tree or newer races contradict; needs no GPU.
@@ -39,7 +39,8 @@ def check(against: Path, races: tuple[Path, ...], slower: str, as_json: bool) ->
     read, of which damage is told and fails nothing. Recorded sweeps and grids may be older.
     """
     share = parse_share(slower, "slower")
-    require_there((against, *races))
+    require_there("against", against)
+    require_there("races", *races)
     unread: list[TableError] = []
     if races:
         found = audit(against, races, slower=share)

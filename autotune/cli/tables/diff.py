@@ -25,7 +25,7 @@ def diff(paths: tuple[Path, Path], as_json: bool) -> None:
     compared. The exit code is 0, differences or none, and 1 where a file could not be read: winners that stand on the
     other side alone are then left out, since that file may have them.
     """
-    require_there(paths)
+    require_there("tables", *paths)
     unread: tuple[list[TableError], list[TableError]] = ([], [])
     old, new = (list(read_files([path], errors.append)) for path, errors in zip(paths, unread, strict=True))
     every, refused = differences(old, new), [*unread[0], *unread[1]]

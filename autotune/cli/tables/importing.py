@@ -25,7 +25,7 @@ def import_tables(sources: tuple[Path, ...], tables: Path | None, as_json: bool)
     config's numbers are checked there; elsewhere it is compiled for its device, and Triton's interpreter checks its
     numbers. What is refuted is dropped; what cannot be checked here is kept apart, and not served. Times are theirs.
     """
-    require_there(sources)
+    require_there("sources", *sources)
     store = own_store(tables)
     from autotune.executor.select import Settings, open_gpu
     from autotune.tuning.imports import Checked, import_tables

@@ -60,7 +60,7 @@ def _merge(sources: Sequence[str], store: Store) -> Merged:
     if not (named := typed or list(filter(None, [os.environ.get(PLACE)]))):
         raise UsageError(f"PATHS are missing; name folders, files or URIs of tables, or set {PLACE}")
     paths = {source: Path(source).expanduser() for source in named if "://" not in source}
-    require_there(tuple(paths.values()))
+    require_there("sources", *paths.values())
     places: dict[str, str] = {}
     unread: list[str] = []
     with ExitStack() as stack:

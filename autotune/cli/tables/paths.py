@@ -20,11 +20,12 @@ def table_arguments(name: str, metavar: str, count: int) -> Decorator:
     return click.argument(name, metavar=metavar, nargs=count, required=True, type=PATH)
 
 
-def require_there(paths: tuple[Path, ...]) -> None:
-    """Validate folders or files to read."""
+def require_there(name: str, *paths: Path) -> None:
+    """Validate folders or files to read, of the argument so named."""
     for path in paths:
         if not path.exists():
-            raise UsageError(f"{redacted(str(path))!r} does not exist; expected a folder of tables, or a file of one")
+            given = f"{name}={redacted(str(path))!r}"
+            raise UsageError(f"{given} does not exist; expected a folder of tables, or a file of one")
 
 
 def own_store(tables: Path | None, *, must_exist: bool = False, name: str = "") -> Store:
