@@ -145,3 +145,15 @@ def test_an_export_as_json_is_imported(tables: Tables, tmp_path: Path) -> None:
     path.write_text(export([sample.trial(chosen=SLOWER)], "json"))
     assert import_tables([path], Store(tables.home)).count("confirmed") == 1
     assert served() == (SLOWER, "user")
+
+
+def test_what_was_confirmed_before_is_not_checked_again(tables: Tables, confirmations: list[Any]) -> None:
+    first, second = (sample.trial(sample.shape(seq), SLOWER, race_id="theirs") for seq in (1024, 4096))
+    bring(tables, first)
+    confirmations += [Confirmation((), Verdict(Status.OK), "float16")]  # one answer, for the other
+    read: list[int] = []
+    found = bring(tables, first, second, on_read=lambda foreign: read.append(len(foreign.winners)))
+    how = {each.trial.shape.as_dict()["seq_q"]: each.how for each in found.checked}
+    assert (read, found.count("confirmed"), confirmations) == ([2], 2, [])
+    assert how[1024] == "in these tables already"
+    assert how[4096] != how[1024]

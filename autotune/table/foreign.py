@@ -73,11 +73,16 @@ def unconfirmed_store(store: Store) -> Store:
     return Store(store.root / UNCONFIRMED)
 
 
+def is_kept(store: Store, trial: Trial) -> bool:
+    """Return True if a store has a row of others, as it was measured here or as it was imported."""
+    kept = store.trials(trial.operation, trial.device, implementation=trial.implementation)
+    return trial in kept or as_imported(trial) in kept
+
+
 def keep_confirmed(store: Store, trial: Trial) -> None:
     """Add a row to a store, behind every race that was measured here, and take it from those that are not confirmed."""
-    kept = store.trials(trial.operation, trial.device, implementation=trial.implementation)
-    if trial not in kept and (imported := as_imported(trial)) not in kept:
-        store.append([imported])
+    if not is_kept(store, trial):
+        store.append([as_imported(trial)])
     forget_unconfirmed(store, trial)
 
 

@@ -12,7 +12,14 @@ from autotune.executor.select import Settings
 from autotune.registry import get_implementation, get_operation
 from autotune.search import confirm
 from autotune.table import Store
-from autotune.table.foreign import Foreign, forget_unconfirmed, keep_confirmed, keep_unconfirmed, read_foreign
+from autotune.table.foreign import (
+    Foreign,
+    forget_unconfirmed,
+    is_kept,
+    keep_confirmed,
+    keep_unconfirmed,
+    read_foreign,
+)
 from autotune.trial import Status, Trial
 
 Verdict = Literal["confirmed", "not confirmed", "refuted"]
@@ -48,6 +55,7 @@ def import_tables(
     *,
     executor: Executor | None = None,
     settings: Settings | None = None,
+    on_read: Callable[[Foreign], object] = lambda foreign: None,
     on_checked: Callable[[Checked], object] = lambda checked: None,
 ) -> Imported:
     """Read tables of others, check their winners here, and keep those that hold in the store.
@@ -55,7 +63,8 @@ def import_tables(
     Only winners are taken, one row each. Where ``executor`` measures on a GPU of the row's architecture, the config is
     compiled, and its numbers are checked there; else it is compiled for its device, and its numbers are checked in
     Triton's interpreter. What is refuted is dropped. What can be checked by neither is kept apart in the store, is not
-    served, and may be imported again elsewhere (``autotune.table.foreign``).
+    served, and may be imported again elsewhere (``autotune.table.foreign``). What was confirmed before is not checked
+    again, so that an import that was interrupted goes on.
 
     The row keeps its time, which nothing here confirms: it decides only where no race in the store does, however old
     (``autotune.table.winners``), and ``verify`` measures it.
@@ -64,9 +73,13 @@ def import_tables(
         TableError: the store is damaged or cannot be written.
     """
     foreign = read_foreign(sources)
+    on_read(foreign)
     checked = []
     for trial in foreign.winners:
-        result = _check(trial, executor, settings)
+        if is_kept(store, trial):
+            result = Checked(trial, "confirmed", "in these tables already")
+        else:
+            result = _check(trial, executor, settings)
         if result.verdict == "confirmed":
             keep_confirmed(store, trial)
         elif result.verdict == "refuted":

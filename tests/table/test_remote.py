@@ -43,6 +43,16 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
     return open_folder(tmp_path if request.param == "local" else "mock:///bucket/tables")
 
 
+def test_a_file_is_removed_and_one_that_is_not_there_is_passed_over(folder: Folder) -> None:
+    folder.write("tables/a", b"1")
+    folder.write("tables/b", b"2")
+    folder.remove("tables/a")
+    folder.remove("tables/a")
+    assert folder.list("tables") == ["tables/b"]
+    with pytest.raises(TableError):
+        folder.remove("../a")
+
+
 def test_files_are_found_again_but_hidden_ones(folder: Folder) -> None:
     assert folder.list() == folder.list("a") == []
     for name in ("a/b.txt", "c.txt"):
