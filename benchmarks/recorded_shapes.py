@@ -27,8 +27,8 @@ class RecordedShape:
 
     ``refused`` are those that the toolchain refused, and that give way to another when served; all else that failed
     would have been served. ``default`` is what the space's default is there. ``races`` are the least times, in us, of
-    all its races in any table, by their names. ``unraced`` is the time of its best over the least of the newest race: 1
-    but where that race, in which another implementation won, had no place for the best screened config.
+    all its races in any table, by their names. ``unraced`` is the time of its best over the least of ``newest_race``: 1
+    but where that race had no place for the best screened config, as where another implementation won by far.
     ``source_hash`` and ``triton`` are those of its newest row.
     """
 
@@ -40,6 +40,7 @@ class RecordedShape:
     source_hash: str
     triton: str
     races: Mapping[str, float] = field(default_factory=dict)
+    newest_race: str = ""
     unraced: float = 1.0
 
     @property
@@ -80,8 +81,8 @@ def read_recordings(implementation: Implementation[Any], tables: Iterable[Sequen
 
     Times that a race measured are compared within the newest race of a table, others by screening, over the fastest
     screened one. A screening errs by a few percent, and a race has few places: of configs near the best, those that
-    found none count by their screening alone. Where another implementation won by far, the race may have had no place
-    for the best config of this one: then raced times count over that one's, as screened. A winner's row that stands
+    found none count by their screening alone. Where the race had no place for the best one, as where another
+    implementation won by far, raced times count over that one's, as screened. A winner's row that stands
     alone says that the winner is the best, and what the default took beside it. Of a shape that several tables have,
     the one counts that timed the most configs. Only what a GPU measured by the usual policy, undisturbed, counts.
     """
@@ -115,7 +116,8 @@ def _recording(implementation: Implementation[Any], trials: Sequence[Trial]) -> 
     newest_race = max((trial.race_id for trial in trials if trial.stage is Stage.RACE), default="")
     screened = _times(trial for trial in trials if trial.stage is Stage.SCREEN)
     raced = _times(trial for trial in trials if trial.stage is Stage.RACE and trial.race_id == newest_race)
-    unraced = _unraced(screened, raced)
+    failed = {trial.config for trial in trials if trial.stage is Stage.RACE and trial.status is not Status.OK}
+    unraced = _unraced({config: time for config, time in screened.items() if config not in failed}, raced)
     ratios: dict[Config, float] = {}
     for times, scale in ((screened, 1.0), (raced, unraced)):  # a race overrules screening
         best = scale * min(times.values(), default=math.inf)
@@ -134,6 +136,7 @@ def _recording(implementation: Implementation[Any], trials: Sequence[Trial]) -> 
         default=default,
         source_hash=newest.source_hash,
         triton=newest.toolchain.triton,
+        newest_race=newest_race,
         unraced=unraced,
     )
 
@@ -172,7 +175,8 @@ def find_behind(
     for each in recordings:
         if shared := each.races.keys() & least.keys():
             race = max(shared)  # names begin with the date
-            found[each.shape, each.device] = max(0.0, each.unraced * each.races[race] / least[race] - 1.0)
+            best = each.races[race] * (each.unraced if race == each.newest_race else 1.0)
+            found[each.shape, each.device] = max(0.0, best / least[race] - 1.0)
     return found
 
 

@@ -15,6 +15,7 @@ MAX_LIVE_VALUES: Final = 256
 
 MAX_WIDTH: Final = 256  # of heads that one accumulator holds
 MIN_BLOCK: Final = 16  # rows or columns of a tile: matrix instructions take no fewer
+NARROW_WINDOW: Final = 128  # keys that a row sees, at most: blocks of 128 would be mostly masked
 MIN_BLOCK_K: Final = 32  # of kernels that split keys: shorter tiles spend their time on beginning and ending
 SWIZZLE_COLUMNS: Final = 64  # of 16 bits: the 128 bytes of the widest swizzle
 

@@ -86,9 +86,7 @@ def find_device(name: str, rows: Iterable[Trial], tables: Path | None) -> Device
         devices |= {row.trial.device for found in winners for row in found}
     found = find_named(name, devices) or find_named(name, [NVIDIA_H200])  # which is assumed where there is no GPU
     if found is None:
-        known = ", ".join(sorted({device.name for device in devices})) or "none"
-        hint = platforms.did_you_mean(name, devices)
-        raise without_rows(name, f"{known}{hint}")
+        raise without_rows(name, sorted({device.name for device in devices}), platforms.did_you_mean(name, devices))
     return found
 
 

@@ -83,10 +83,7 @@ def parse_seconds(text: str) -> float:
 
 
 def parse_share(text: str, name: str) -> float:
-    """Parse the share of ``5%``, ``5`` or ``0.5 %``, all in percent.
-
-    Raises:
-        UsageError: any other text, and less than 1 without the sign, which others write for a hundred times as much.
+    """Parse the share of ``5%``, ``5`` or ``0.5 %``, all in percent; UsageError for any other text.
 
     Example:
         >>> parse_share("5%", "above")
@@ -95,10 +92,7 @@ def parse_share(text: str, name: str) -> float:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%?", text.strip())
     if match is None:
         raise UsageError(f"{name}={text!r} is no share; expected percent, such as 5% or 2.5%")
-    percent = float(match[1])
-    if 0.0 < percent < 1.0 and "%" not in text:
-        raise UsageError(f"{name}={text!r} may mean {percent:g}% or {100 * percent:g}%; write the one that is meant")
-    return percent / 100
+    return float(match[1]) / 100
 
 
 def parse_config(text: str, space: Space[Any], device: Device) -> Config:

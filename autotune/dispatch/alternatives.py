@@ -44,8 +44,8 @@ def alternatives_for(
     both their expected regrets are known and the portfolio's is less; and where its implementation was not in the race
     of the first, and was faster than the row's at shapes of the same features at which both were raced.
 
-    Of several implementations that of the least expected time comes first, where it has met others in races, over
-    shapes of the same features or else of others; without any the first admitted one, with its space's default where
+    Of several implementations that of the least expected time comes first, where it has met others in races
+    (``expected_times``); without any the first admitted one, with its space's default where
     the portfolio has nothing valid of it.
 
     Args:
@@ -139,16 +139,19 @@ def _choices(
     device: Device,
     polls: "Polls | None",
 ) -> list[_Choice]:
-    """Return the architecture's portfolio's choice of each implementation, in the order of their defaults."""
+    """Return the architecture's portfolio's choice of each implementation, the fastest first where that is known."""
     kind = likeness(shape, device).kind
     kin = [row for row in portfolio if row.likeness.kind == kind]
-    choices = []
-    for each, default in defaults:
+    polls = {} if polls is None else polls
+
+    def chosen(each: Implementation[Any], *, is_first: bool) -> PortfolioChoice | None:
         own = [row for row in portfolio if row.implementation == each.name]
-        rivals = [row for row in kin if row.implementation != each.name]
-        choice = choose(own, each, shape, device, rivals=rivals, polls=polls)
-        choices.append(_Choice(each, choice, default))
-    return choices
+        rivals = [row for row in kin if row.implementation != each.name] or None
+        return choose(own, each, shape, device, rivals=rivals, is_first=is_first, polls=polls)
+
+    choices = _fastest_first([_Choice(each, chosen(each, is_first=False), default) for each, default in defaults])
+    first = choices[0]
+    return [first._replace(portfolio=chosen(first.implementation, is_first=True)), *choices[1:]]
 
 
 def _with_portfolio(
@@ -165,9 +168,8 @@ def _with_portfolio(
     Where a stored candidate is unfit for the Triton here (``is_adrift``), what a portfolio has comes before the
     defaults that only stand in for it.
     """
-    choices = _fastest_first(choices)
     if is_adrift:
-        choices.sort(key=lambda each: each.portfolio is None)
+        choices = sorted(choices, key=lambda each: each.portfolio is None)
     if found and (reason := _why_before(choices, found[0].provenance, rows)):
         return [_own_row(choices[0].implementation, found) or choices[0].serve(device, reason), *found]
     return [*found, *(choice.serve(device, why) for choice in choices)]
@@ -205,9 +207,10 @@ def _why_before(choices: "Sequence[_Choice]", row: Provenance, rows: "Iterable[S
         return f"expected nearer the best than what is {row.reason}"
     of_row = next((each.portfolio for each in choices if each.implementation.name == row.row.implementation), None)
     ours, theirs = first.portfolio.times, None if of_row is None else of_row.times
-    if ours is None or theirs is None or not (ours.is_alike and theirs.is_alike):
+    if ours is None or theirs is None or ours.alike is None or theirs.alike is None:
         return ""
-    if _has_met(row.row, first.implementation.name, rows) or ours.chosen * (1.0 + EXACT_REGRET) >= theirs.best:
+    (chosen, _), (_, best) = ours.alike, theirs.alike
+    if _has_met(row.row, first.implementation.name, rows) or chosen * (1.0 + EXACT_REGRET) >= best:
         return ""
     return f"{first.implementation.name} is expected faster than what {row.row.implementation} has {row.reason}"
 

@@ -1,6 +1,6 @@
 """Devices by name, for asking off-GPU: the known ones, and names that nobody knows."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from autotune import platforms
@@ -30,12 +30,13 @@ def known_or_here(name: str) -> Device | None:
     return find_named(name, filter(None, [device_here()])) or platforms.known_device(name)
 
 
-def without_rows(name: str, known: str) -> UnknownNameError:
-    """Make the error for a device of which there is no row; ``known`` are those of which there are."""
-    if known_or_here(name) is None:
-        others = few_text(sorted(device.name for device in platforms.known_devices()))
-        return UnknownNameError(f"device={name!r} is unknown; devices with rows: {known}; without: {others}")
-    return UnknownNameError(f"device={name!r} has no rows; devices with rows: {known}")
+def without_rows(name: str, known: Sequence[str], hint: str = "") -> UnknownNameError:
+    """Make the error for a device without a row, which ``hint`` ends; ``known`` are those that have some."""
+    rows = f"devices with rows: {', '.join(known) or 'none'}"
+    if known_or_here(name) is not None:
+        return UnknownNameError(f"device={name!r} has no rows; {rows}{hint}")
+    others = few_text(sorted({device.name for device in platforms.known_devices()} - set(known)))
+    return UnknownNameError(f"device={name!r} is unknown; {rows}; known without rows: {others}{hint}")
 
 
 def stranger(name: str) -> Device:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from autotune.device import Device
 from autotune.implementation import Implementation, installed_version
 from autotune.likeness import likeness
+from autotune.registry import get_implementation
 from autotune.shape import Shape
 from autotune.trial import Policy, Trial
 
@@ -33,6 +34,7 @@ UNKNOWN: Final[Recorded] = (None, 0)
 class Expectation:
     """The expected regret of a pick: what was recorded of it, and with which source and Triton.
 
+    ``others`` are the operation, the name and the source of each other implementation that was measured for it, too.
     Hashing today's source takes milliseconds, so that both are compared when they are asked for and not at a pick.
     """
 
@@ -40,6 +42,7 @@ class Expectation:
     implementation: Implementation[Any] | None = None
     source_hash: str = ""
     triton: str = ""
+    others: frozenset[tuple[str, str, str]] = frozenset()
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -49,6 +52,9 @@ class Expectation:
         notes = []
         if self.source_hash != self.implementation.source_hash:
             notes.append(f"{self.implementation.library or 'the kernel source'} has changed since it was tuned")
+        for operation, name, source_hash in sorted(self.others):
+            if source_hash != get_implementation(operation, name).source_hash:
+                notes.append(f"{name}, which shapes near by are served, has changed since it was tuned")
         here = triton_here()
         if here and here != self.triton:
             notes.append(f"tuned with triton {self.triton}, here is {here}")
@@ -114,32 +120,43 @@ def left_out_regret(
     shape: Shape,
     device: Device,
     *,
-    rivals: "Iterable[Assignment]" = (),
+    rivals: "Sequence[Assignment] | None" = None,
+    is_first: bool = True,
 ) -> Recorded:
     """Expect of a portfolio's choice what the nearest recorded shapes lost when they were left out, and count them.
 
-    With ``rivals``, the rows of other implementations that may be served too, each shape tells of the one that would
-    be served there: what its own choice lost, and what it was behind the best of their race. A shape at which no other
-    one met it says nothing then.
+    Where other implementations may be served too, what this one was behind the best of a race is lost as well, and a
+    shape at which no other one met it says nothing. Of what is served first each shape tells of the implementation that
+    would be served there.
 
     Fewer than ``MIN_EVIDENCE`` say nothing, nor do shapes from which this one differs in a feature, or by more than a
     factor of two from all of them in a size (``Likeness.is_among``).
+
+    Args:
+        rivals: the rows of ``served_rivals``; None where no other implementation may be served.
+        is_first: the choice is served before those of all others.
     """
     here = likeness(shape, device)
     own = _comparable(rows, (nearest.source_hash, nearest.triton_version), shape, device)
-    if rivals := list(rivals):
-        others = _alike((row for row in rivals if row.is_chosen), shape, device)
-        served = [row for row in own if row.is_chosen is not False]
-        served += [row for row in others if row.triton_version == nearest.triton_version]
-        times = [(row.likeness, row.left_out_time) for row in served]
-    else:
+    if rivals is None:
         times = [(row.likeness, row.own_left_out_time) for row in own]
+    else:
+        served = [*(row for row in own if row.is_chosen is not False), *rivals] if is_first else own
+        times = [(row.likeness, row.left_out_time) for row in served]
     measured = [(there, time - 1.0) for there, time in times if time is not None]
     if len(measured) < MIN_EVIDENCE or not here.is_among(there for there, _ in measured):
         return UNKNOWN
     measured.sort(key=lambda item: (here.distance(item[0]), item[1]))
     regrets = [regret for _, regret in measured[:MAX_EVIDENCE]]
     return mean_regret(regrets), len(regrets)
+
+
+def served_rivals(
+    rivals: "Iterable[Assignment]", nearest: "Assignment", shape: Shape, device: Device
+) -> "list[Assignment]":
+    """List the rows of other implementations that speak for a shape: of those served where they are, by one Triton."""
+    served = (row for row in rivals if row.is_chosen and row.triton_version == nearest.triton_version)
+    return _alike(served, shape, device)
 
 
 def mean_regret(regrets: Sequence[float]) -> float:

@@ -11,8 +11,9 @@ from autotune.likeness import Likeness
 if TYPE_CHECKING:
     from autotune.table import Assignment
 
-# Of the slopes, over standardized sizes: sizes and features are about ten, and some classes have as few shapes.
-PENALTY: Final = 1.0
+# Of the slopes, over standardized sizes: sizes and features are about ten, and some classes have as few shapes. By what
+# is said below dense attention loses 0.06 to 0.3 % with 0.1 to 3.0, and paged prefill least with 3.0.
+PENALTY: Final = 3.0
 # A shape has the trend's error at a recorded one by 1 / (1 + this times the squared distance), and all of it at none.
 FADING: Final = 4.0
 
@@ -20,12 +21,12 @@ FADING: Final = 4.0
 class ExpectedTimes(NamedTuple):
     """The times to expect of an implementation, over that of the best of all: of its choices, and of its winners.
 
-    ``is_alike``: some of the shapes that tell have the same features.
+    ``alike`` are both by the shapes of the same features alone, as votes weigh them; None where there is none.
     """
 
     chosen: float
     best: float
-    is_alike: bool
+    alike: tuple[float, float] | None = None
 
 
 def expected_times(here: Likeness, met: "Sequence[tuple[Assignment, float]]") -> ExpectedTimes:
@@ -35,10 +36,10 @@ def expected_times(here: Likeness, met: "Sequence[tuple[Assignment, float]]") ->
     regression (Hoerl and Kennard, Technometrics 12, 1970), and the trend's errors at the recorded shapes, weighted by
     their votes (regression kriging with inverse distances; Hengl, Heuvelink and Rossiter, Computers & Geosciences 33,
     2007). A trend is needed since which implementation is faster turns round with sizes that few shapes are recorded
-    of. The one so chosen was 0.06, 0.8 and 1.3 % behind the best of all in the mean of 221, 30 and 32 shapes of dense
+    of. The one so chosen was 0.1, 0.7 and 0.9 % behind the best of all in the mean of 221, 30 and 32 shapes of dense
     attention, packed sequences and paged prefill that were left out; 0.7, 4.3 and 0.8 % by votes of shapes of the same
-    features (NVIDIA H200 and H100, 2026-11-28; ``python -m benchmarks.portfolios``). No size counts as beyond those
-    recorded.
+    features (NVIDIA H200 and H100, 2026-11-28; ``python -m benchmarks.portfolios --list``). No size counts as beyond
+    those recorded.
 
     Args:
         met: at least one shape of the same kind, each with its vote, the inverse square of its distance.
@@ -52,15 +53,19 @@ def expected_times(here: Likeness, met: "Sequence[tuple[Assignment, float]]") ->
     asked = (np.clip(_place(here, here), places.min(axis=0), places.max(axis=0)) - center) / scale
     behind = np.array([1.0 + (row.behind or 0.0) for row in rows])
     lost = np.array([row.own_left_out_time or 1.0 for row in rows])
-    logarithms = np.log(np.stack([behind * lost, behind], axis=1))
+    times = np.stack([behind * lost, behind], axis=1)
+    logarithms = np.log(times)
     mean = logarithms.mean(axis=0)
     gram = known.T @ known + PENALTY * np.eye(known.shape[1])
     slopes = np.linalg.solve(gram, known.T @ (logarithms - mean))
     votes = np.array([vote for _, vote in met])
     errors = votes @ (logarithms - mean - known @ slopes) / (votes.sum() + FADING)
     chosen, best = np.exp(mean + asked @ slopes + errors).tolist()
-    is_alike = any(row.likeness.features == here.features for row in rows)
-    return ExpectedTimes(chosen, best, is_alike)
+    alike = np.array([row.likeness.features == here.features for row in rows])
+    if not alike.any():
+        return ExpectedTimes(chosen, best)
+    of_alike = (votes * alike) @ times / (votes @ alike)
+    return ExpectedTimes(chosen, best, (float(of_alike[0]), float(of_alike[1])))
 
 
 def _place(there: Likeness, here: Likeness) -> tuple[float, ...]:

@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from autotune.device import Device
-from autotune.dispatch.evidence import UNKNOWN, Expectation, left_out_regret
+from autotune.dispatch.evidence import UNKNOWN, Expectation, left_out_regret, served_rivals
 from autotune.implementation import Implementation
 from autotune.likeness import Likeness, likeness
 from autotune.shape import Shape
@@ -44,18 +44,20 @@ def choose(
     shape: Shape,
     device: Device,
     *,
-    rivals: "Sequence[Assignment]" = (),
+    rivals: "Sequence[Assignment] | None" = None,
+    is_first: bool = True,
     polls: "Polls | None" = None,
 ) -> PortfolioChoice | None:
     """Choose from a portfolio the member that the recorded shapes like this one were assigned; None if none is valid.
 
     Args:
         rows: the assignments of the implementation on the device's architecture.
-        rivals: rows of other implementations that may be served too: what the one that is served was behind the others
-            counts as lost.
+        rivals: rows of other implementations that may be served too: what was behind the best of a race counts as
+            lost; None without any.
+        is_first: the choice is served before those of the others, so that where these are served, theirs counts.
         polls: those taken of these rows on this device already; a new one is added.
     """
-    return next(choose_all(rows, implementation, shape, device, rivals=rivals, polls=polls), None)
+    return next(choose_all(rows, implementation, shape, device, rivals=rivals, is_first=is_first, polls=polls), None)
 
 
 def choose_all(
@@ -64,7 +66,8 @@ def choose_all(
     shape: Shape,
     device: Device,
     *,
-    rivals: "Sequence[Assignment]" = (),
+    rivals: "Sequence[Assignment] | None" = None,
+    is_first: bool = True,
     polls: "Polls | None" = None,
 ) -> Iterator[PortfolioChoice]:
     """Yield the members that recorded shapes like this one were assigned and that are valid here, the likeliest first.
@@ -81,9 +84,13 @@ def choose_all(
         config = space.default(shape, device) if member is None else member
         if space.why_invalid(config, shape, device) is None:
             recorded = UNKNOWN
+            served: list[Assignment] = []
             if place == 0:
-                recorded = left_out_regret(rows, nearest, shape, device, rivals=rivals)
-            expected = Expectation(recorded, implementation, nearest.source_hash, nearest.triton_version)
+                served = served_rivals(rivals or (), nearest, shape, device) if is_first else []
+                measured = None if rivals is None else served
+                recorded = left_out_regret(rows, nearest, shape, device, rivals=measured, is_first=is_first)
+            others = frozenset((row.operation, row.implementation, row.source_hash) for row in served)
+            expected = Expectation(recorded, implementation, nearest.source_hash, nearest.triton_version, others)
             yield PortfolioChoice(config, member is None, nearest, expected, poll.times)
 
 

@@ -25,6 +25,7 @@ from autotune.grid.attempt import Attempt, AttemptEnd
 from autotune.grid.grid_task import KEY_DIGITS, GridTask
 from autotune.grid.place import TABLES, GridPlace
 from autotune.table import warn_damaged
+from autotune.table.fetched import at_once
 from autotune.table.files import sha256, write_bytes
 from autotune.table.parts import SUFFIX
 from autotune.trial import Toolchain
@@ -52,23 +53,45 @@ class TaskClaim:
         self._reach(lambda: place.begin(self.attempt))
 
     def fetch(self, root: Path) -> int:
-        """Copy the parts that the place has of this problem and device to a store; return their number."""
-        folder, found = self._place.folder, 0
-        for name in self._reach(lambda: folder.list(self._index)):
-            implementation, digest = name.split("/")[-2:]
-            if self.task.implementations and implementation not in self.task.implementations:
-                continue
-            slug = self._index.rpartition("/")[2]
-            part = f"{slug}/{self.task.operation}/{implementation}/{digest}{SUFFIX}"
-            if (data := self._read(f"{TABLES}/{part}")) is None:  # as where the tables there were compacted
-                warn_damaged(TableError(f"{self._place}/{TABLES}/{part}: is gone, though it was indexed"))
-                continue
-            if sha256(data) != digest:  # what it held is measured again
-                warn_damaged(TableError(f"{self._place}/{TABLES}/{part}: damaged: its SHA-256 is not its name"))
-                continue
-            write_bytes(root / part, data)
-            found += 1
+        """Copy the parts that the place has of this problem and device to a store; return their number.
+
+        Another task of the problem may end meanwhile, whose parts one then holds: what went is looked for once more.
+        """
+        asked: set[str] = set()
+        missing: list[str] = []
+        found = 0
+        for _ in range(2):
+            names = set(self._reach(lambda: self._place.folder.list(self._index)))
+            missing = sorted(name for name in missing if name in names)  # the others went as they should
+            for name in sorted(names - asked):
+                if (is_found := self._copy(name, root)) is None:
+                    missing.append(name)
+                found += bool(is_found)
+            asked |= names
+            if not missing:
+                break
+        for name in missing:  # as where the tables there were compacted
+            warn_damaged(TableError(f"{self._place}/{TABLES}/{self._part(name)}: is gone, though it was indexed"))
         return found
+
+    def _copy(self, name: str, root: Path) -> bool | None:
+        """Copy the part that a name of the index means; None where it is not there, False where it is not wanted."""
+        implementation, digest = name.split("/")[-2:]
+        if self.task.implementations and implementation not in self.task.implementations:
+            return False
+        part = self._part(name)
+        if (data := self._read(f"{TABLES}/{part}")) is None:
+            return None
+        if sha256(data) != digest:  # what it held is measured again
+            warn_damaged(TableError(f"{self._place}/{TABLES}/{part}: damaged: its SHA-256 is not its name"))
+            return False
+        write_bytes(root / part, data)
+        return True
+
+    def _part(self, name: str) -> str:
+        """Return the part, as a store names it, of a name of the index."""
+        implementation, digest = name.split("/")[-2:]
+        return f"{self._index.rpartition('/')[2]}/{self.task.operation}/{implementation}/{digest}{SUFFIX}"
 
     def _read(self, name: str) -> bytes | None:
         """Return a file's bytes; None where it is not there."""
@@ -102,10 +125,11 @@ class TaskClaim:
             HostError: the place cannot be reached, or keeps its files.
         """
         self.require()
-        folder = self._place.folder
-        for part in parts:
-            for name in (self._indexed(part), f"{TABLES}/{part}"):  # what the index names is there
-                self._reach(partial(folder.remove, name))
+        gone = list(parts)
+        remove = self._place.folder.remove
+        for names in ([self._indexed(part) for part in gone], [f"{TABLES}/{part}" for part in gone]):
+            for _ in at_once(lambda name: self._reach(partial(remove, name)), names):  # what the index names is there
+                pass
 
     def _indexed(self, part: str) -> str:
         implementation, name = part.split("/")[-2:]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from autotune.device import Device
-from autotune.errors import SearchError, UsageError
+from autotune.errors import SearchError
 from autotune.executor import Executor
 from autotune.executor.select import ExecutorInfo
 from autotune.operation import Operation
@@ -51,7 +51,6 @@ def check_budget(limits: Limits, least: LeastSearch | None, elapsed: float) -> s
         elapsed: seconds of the budget that are gone, as by starting up.
 
     Raises:
-        UsageError: it is no longer than the race's part.
         SearchError: it cannot hold a race, whatever is cached.
     """
     if limits.seconds is None:
@@ -60,7 +59,7 @@ def check_budget(limits: Limits, least: LeastSearch | None, elapsed: float) -> s
     if limits.seconds <= limits.race_seconds:
         enough = math.ceil(MIN_RACE_SECONDS + (1.0 if least is None else 2 * MIN_RACE_SECONDS + elapsed + least.cold))
         needs = f"{limits.race_seconds:g} s are kept for its race; give it at least {enough} s"
-        raise UsageError(f"budget={limits.seconds:g} cannot hold a search: {needs}")
+        raise SearchError(f"{budget} cannot hold a search: {needs}")
     left = limits.seconds - elapsed
     if least is None or left >= least.cold:
         return ""

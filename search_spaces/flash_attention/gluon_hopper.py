@@ -56,7 +56,6 @@ ORDERS: Final = (
     *((workers, section, "reversed") for section in (4, 16) for workers in WORKERS[1:]),
     ("tiles", 1, "reversed"),
 )
-NARROW_WINDOW: Final = 128  # keys that a row sees, at most: blocks of 128 would be mostly masked
 LONG: Final = 2**19  # elements of the keys that a row sees: of more, the order of tiles matters more than turns
 
 
@@ -225,7 +224,7 @@ def usual_schedule(shape: AttentionShape, device: Device) -> Config:
     consumers = min(most, math.ceil(shape.seq_q / ROWS))
     is_ordered = shape.causal and _tiles_differ(shape, consumers)
     is_capped = bool(shape.softcap) and widest > 64  # 1.04 to 1.40 times as long by 128 keys (H200, 2026-11-27)
-    block_k = 64 if width_k > 192 or width_v > 128 or seen <= NARROW_WINDOW or is_capped else 128
+    block_k = 64 if width_k > 192 or width_v > 128 or seen <= bounds.NARROW_WINDOW or is_capped else 128
     # Turns, and the queries of two tiles, hide what a tile waits for: of long ones that is little.
     takes_turns = not (is_longer if shape.causal else is_long)
     is_small = widest <= 64 and most == 2
@@ -243,8 +242,8 @@ def usual_schedule(shape: AttentionShape, device: Device) -> Config:
     )
     if 64 < widest <= 128 and is_ordered:
         is_plain = is_longer and not shape.softcap
-        config = Config({**config, **_schedule(is_narrow=seen <= NARROW_WINDOW, is_longer=is_plain)})
-    if is_ordered and seen > NARROW_WINDOW:
+        config = Config({**config, **_schedule(is_narrow=seen <= bounds.NARROW_WINDOW, is_longer=is_plain)})
+    if is_ordered and seen > bounds.NARROW_WINDOW:
         config = Config({**config, **_schedule_of_few_keys(shape, device, widest, seen)})
     fits = shared_bytes(config, shape) <= device.shared_memory_bytes
     return config if fits else Config({**config, "results": "queries"})

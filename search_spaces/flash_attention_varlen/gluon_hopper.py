@@ -8,7 +8,7 @@ from autotune.device import Device
 from autotune.dtypes import ITEM_BYTES
 from autotune.errors import InvalidShapeError
 from autotune.implementation import Implementation
-from autotune.search_spaces import flash_attention
+from autotune.search_spaces import bounds, flash_attention
 from autotune.search_spaces.flash_attention import gluon_hopper as dense
 from autotune.search_spaces.flash_attention.warp_groups import ROWS
 from autotune.search_spaces.sources import SHARED, kernel_files
@@ -27,8 +27,8 @@ PARAMETERS: Final = (
 ORDER: Final = ("sequences", "order")
 ARGUMENT_BYTES: Final = 64  # more than what warps find in shared memory beyond dense attention's
 # Products of queries, keys and values from which on to begin with the longest sequences gains more than it takes to
-# find them: calls of 7e10 and fewer take 0.91 to 1.0 times as long as they are packed, from 9e10 on 1.01 to 1.04 times
-# (14 recorded problems of uneven lengths, NVIDIA H200, 2026-11-26; ``python -m benchmarks.portfolios --list``).
+# find them: the best config that does takes 1.01 to 1.20 times the best that does not in 10 recorded problems of up to
+# 7e10, and 0.97 to 1.0 times in 7 of 9e10 and more (NVIDIA H200, 2026-11-26; ``python -m benchmarks.record grid``).
 ORDERED_PRODUCTS: Final = 8 * 10**10
 
 
@@ -70,9 +70,9 @@ def as_dense(shape: VarlenShape) -> AttentionShape:
 def default(shape: VarlenShape, device: Device) -> Config:
     """Return the usual schedule of dense attention over the longest sequences, as far as sequences are like these.
 
-    Three consumers, whose tiles are the longest, are for sequences that have as many rows in the mean. Of the 59
-    recorded problems at which it was timed it takes 1.012 times the best in the geometric mean, 1.08 times at worst
-    (NVIDIA H200; ``python -m benchmarks.portfolios --list``).
+    Three consumers, whose tiles are the longest, are for sequences that have as many rows in the mean. Of the recorded
+    problems of packed sequences and paged prefill at which it was timed, 28 and 29, it takes 1.014 and 1.009 times the
+    best in the geometric mean, 1.08 times at worst (NVIDIA H200; ``python -m benchmarks.portfolios --list``).
     """
     if (problem := supports(shape, device)) is not None:
         raise InvalidShapeError(problem)
@@ -89,30 +89,34 @@ def default(shape: VarlenShape, device: Device) -> Config:
 def _schedule(shape: VarlenShape) -> dict[str, Value]:
     """Return what recorded problems want otherwise than dense ones; nothing elsewhere.
 
-    Rows that see few keys: short blocks, of a worker a multiprocessor (0.92 to 0.95 times the dense schedule). A chunk
-    after cached tokens, whose tiles are nearly alike: two workers, the second of which begins where the first has ended
-    (0.91 to 1.0 times). Causal heads of 256: a program for each tile (0.91 to 0.97 times; all NVIDIA H200, 2026-11-26,
-    ``python -m benchmarks.record``).
+    Rows that see few keys: short blocks, of a worker a multiprocessor (0.92 to 0.95 times the dense schedule). Causal
+    chunks after as many cached tokens, whose tiles are nearly alike: two workers, the second of which begins where the
+    first has ended (0.91 to 1.0 times). Causal heads of 256: a program for each tile (0.91 to 0.97 times; all NVIDIA
+    H200, 2026-11-26 and 27, ``python -m benchmarks.record grid``).
     """
     seen = min(shape.mean_seq_kv, shape.window or shape.mean_seq_kv)
-    if seen <= dense.NARROW_WINDOW and min(shape.max_seq_kv, shape.window or shape.max_seq_kv) <= dense.FEW_KEYS:
+    longest = min(shape.max_seq_kv, shape.window or shape.max_seq_kv)
+    if seen <= bounds.NARROW_WINDOW and longest <= dense.FEW_KEYS:
         return {"BLOCK_K": 64, "slots": 2, "workers": "sm"}
-    if shape.window is not None and shape.window < shape.max_seq_kv:
+    if not shape.causal or longest < shape.max_seq_kv:
         return {}
-    if shape.batch == 1 and shape.max_seq_kv > shape.max_seq_q:
+    if shape.batch == 1 and shape.max_seq_kv >= 2 * shape.max_seq_q:
         return {"workers": "2sm"}
     is_square = shape.max_seq_kv == shape.max_seq_q
-    return {"workers": "tiles"} if shape.causal and is_square and max(shape.head_dim, shape.head_dim_v) > 192 else {}
+    return {"workers": "tiles"} if is_square and max(shape.head_dim, shape.head_dim_v) > 192 else {}
 
 
 def _tile_of_few(shape: VarlenShape, device: Device) -> dict[str, Value]:
     """Return tiles of one consumer where those of two leave half of the multiprocessors without work.
 
-    A chunk of 512 queries of 16 heads takes 0.86 times as long (NVIDIA H200, 2026-11-27; ``benchmarks.record``).
+    So it is in one recorded problem, a causal chunk of 512 queries of 16 heads of 128 after cached tokens, copied from
+    e4m3: 0.82 times as long (NVIDIA H200, 2026-11-27; ``python -m benchmarks.record grid``).
     """
     similar = as_dense(shape)
     tiles = similar.batch * similar.heads * math.ceil(similar.seq_q / (2 * ROWS))
-    return {"consumers": 1, "ping_pong": "off"} if similar.seq_q > ROWS and 2 * tiles <= device.sm_count else {}
+    is_recorded = shape.causal and shape.max_seq_kv > shape.max_seq_q and max(shape.head_dim, shape.head_dim_v) <= 128
+    has_few = similar.seq_q > ROWS and 2 * tiles <= device.sm_count
+    return {"consumers": 1, "ping_pong": "off", "values": "late"} if is_recorded and has_few else {}
 
 
 def _products(shape: VarlenShape) -> int:

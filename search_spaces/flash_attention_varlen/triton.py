@@ -29,7 +29,6 @@ PARAMETERS: Final = (
 # As of ``search_spaces.flash_attention.triton``, and there is the reason.
 ROWS_PER_WARP: Final = 16
 
-NARROW_WINDOW: Final = 128  # keys that a row sees, at most, as in ``search_spaces.flash_attention.gluon_hopper``
 FEW_TILES: Final = 8  # for each multiprocessor
 
 ADDRESS_REGISTERS: Final = 48  # beside the live values: as of dense attention, and the places of rows
@@ -71,21 +70,24 @@ def reject(config: Config, shape: VarlenShape, device: Device) -> str | None:
 def default(shape: VarlenShape, device: Device) -> Config:
     """Return a config that fits every GPU of its family, by the least shared memory that one has.
 
-    It is what is served where no portfolio knows the architecture. Sequences are computed as they are packed: to begin
-    with the longest took 1.06 to 1.85 times as long in 7 of 8 recorded problems, of up to 8,192 tokens and a quarter of
-    that in the mean (NVIDIA H200, 2026-11-27; ``python -m benchmarks.portfolios --list``).
+    It is what is served where no portfolio knows the architecture. On Hopper sequences of 16 bits are computed as they
+    are packed: of 17 recorded problems of uneven lengths, up to 8,192 tokens and a quarter of that in the mean, the
+    best config that begins with the longest is slower than the best of the others in 15, 1.06 to 1.85 times, and
+    faster in one (NVIDIA H200, 2026-11-27; ``python -m benchmarks.record grid``).
     """
     width = max(bounds.padded_widths(shape.head_dim, shape.head_dim_v))
     tiles = TILES_OF_FLOAT32 if shape.dtype == "float32" else TILES_OF_16_BITS
-    block_q, block_k, warps, stages = compiled_tiles.compiled_tile(tiles, width, device) or _usual_tile(
-        shape, width, device
-    )
     is_recorded = shape.dtype != "float32" and device.has("wgmma")
+    block_q, block_k, warps, stages = (
+        _recorded_tile(shape, width)
+        if is_recorded
+        else compiled_tiles.compiled_tile(tiles, width, device) or _usual_tile(shape, width, device)
+    )
     block_q = min(block_q, bounds.padded_length(shape.max_seq_q * shape.group))
     return Config(
         BLOCK_Q=block_q,
         BLOCK_K=min(block_k, bounds.padded_length(shape.max_seq_kv)),
-        sequences="packed",
+        sequences="packed" if shape.is_even or is_recorded else "longest",
         order="tile" if is_recorded and _wants_neighboring_heads(shape, width, device) else "head",
         num_warps=min(warps, block_q // ROWS_PER_WARP),
         num_stages=stages,
@@ -94,20 +96,28 @@ def default(shape: VarlenShape, device: Device) -> Config:
     )
 
 
-def _usual_tile(shape: VarlenShape, width: int, device: Device) -> compiled_tiles.Tile:
+def _recorded_tile(shape: VarlenShape, width: int) -> compiled_tiles.Tile:
     """Return the tile of recordings on Hopper: of 28 problems it takes 1.03 times the best in the geometric mean.
 
     The tiles of dense attention took 1.21 times (NVIDIA H200, 2026-11-27; ``python -m benchmarks.portfolios --list``).
-    No packed sequences of float32 are recorded: theirs are those of dense attention.
+    """
+    is_narrow = shape.window is not None and shape.window <= bounds.NARROW_WINDOW
+    if width <= 64:
+        return (64, 16, 4, 2) if is_narrow else (64, 32, 4, 3)
+    if width <= 128:
+        return (64, 32 if is_narrow else 64, 4, 3)
+    return (64, 32, 4, 3) if _has_narrow_values(shape) else (128, 32, 8, 3)
+
+
+def _usual_tile(shape: VarlenShape, width: int, device: Device) -> compiled_tiles.Tile:
+    """Return the tile where nothing is recorded or chosen by compiled resources: that of dense attention.
+
+    Of 16 bits it is the choice of ``benchmarks.architecture_defaults``'s rule for sm_90, and loads are.
     """
     rows = bounds.padded_length(shape.max_seq_q * shape.group)
     if shape.dtype != "float32":
-        is_narrow = shape.window is not None and shape.window <= NARROW_WINDOW
-        if width <= 64:
-            return (64, 16, 4, 2) if is_narrow else (64, 32, 4, 3)
-        if width <= 128:
-            return (64, 32 if is_narrow else 64, 4, 3)
-        return (64, 32, 4, 3) if _has_narrow_values(shape) else (min(128, rows), 32, 8, 3)
+        block_q, block_k, warps = (128, 64, 8) if width <= 64 else (64, 64, 4) if width <= 128 else (128, 32, 8)
+        return min(block_q, rows), block_k, warps, 3
     if device.has("wgmma"):
         block_q, block_k, stages = (64, 64, 2) if width <= 64 else (64, 32, 1) if width <= 128 else (128, 16, 1)
     else:
@@ -118,9 +128,10 @@ def _usual_tile(shape: VarlenShape, width: int, device: Device) -> compiled_tile
 def _wants_neighboring_heads(shape: VarlenShape, width: int, device: Device) -> bool:
     """Return True if the KV heads of one tile had better be neighbours than the tiles of one KV head.
 
-    So it was of narrow heads and of narrow values (1.02 to 1.11 times as fast), and of few tiles (1.0 to 1.25 times).
+    So it was of narrow heads and of narrow values (1.02 to 1.11 times as fast), and of few tiles (1.0 to 1.25 times;
+    NVIDIA H200, 2026-11-27; ``python -m benchmarks.record grid``).
     """
-    tiles = shape.batch * shape.heads * math.ceil(shape.mean_seq_q / 64)
+    tiles = shape.batch * shape.kv_heads * math.ceil(shape.mean_seq_q * shape.group / 64)
     return width <= 64 or (width > 128 and _has_narrow_values(shape)) or tiles < FEW_TILES * device.sm_count
 
 

@@ -54,7 +54,6 @@ TILES_OF_BYTES: Final[compiled_tiles.Tiles] = {
     "waves": TILES_OF_16_BITS["waves"],
 }
 MAX_COMPILED_WIDTH: Final = 256  # of heads
-NARROW_WINDOW: Final = 128  # keys that a row sees, at most, as in ``search_spaces.flash_attention.gluon_hopper``
 LONG_CONTEXT: Final = 8192  # keys that a row sees: of 4,096 the smaller tile was as fast, of 32,768 the larger one won
 
 
@@ -145,23 +144,23 @@ def _recorded_tile(shape: PagedShape, width: int, device: Device) -> compiled_ti
 
     In a narrow window a group's rows see few keys, of which short blocks waste least: 0.73 times the usual tile's time.
     Heads of 128 over caches of 16 bits: half the rows, 0.84 to 1.02 times; twice the keys of long contexts, 0.87 and
-    0.90 times, and of so few tiles that each multiprocessor has one, 0.69 times. Over caches of fp8, heads of 96 and
-    128: twice the keys, 0.84 to 0.94 times. What these spill lies outside the steady loops (NVIDIA H200 and H100,
-    2026-11-23 to 27; ``python -m benchmarks.portfolios --list``).
+    0.90 times, and of so few tiles that each multiprocessor has one, 0.69 times, recorded over 2,048 keys. Over e4m3,
+    heads of 96 and 128: twice the keys, 0.84 to 0.94 times. What these spill lies outside the steady loops (NVIDIA H200
+    and H100, 2026-11-23 to 27; ``python -m benchmarks.portfolios --list``).
     """
-    seen = min(shape.mean_context, shape.window or shape.mean_context)
     if width <= 64:
-        return (64, 16, 4, 3) if seen <= NARROW_WINDOW and shape.group > 1 else None
-    if width > 128 or shape.kv_dtype == "int8":
-        return None
+        is_narrow = shape.window is not None and shape.window <= bounds.NARROW_WINDOW and shape.group > 1
+        return (64, 16, 4, 3) if is_narrow else None
     has_few = shape.batch * shape.kv_heads * math.ceil(shape.seq_q * shape.group / 64) <= device.sm_count
-    if KV_ITEM_BYTES[shape.kv_dtype] == 1:
+    if width <= 128 and shape.kv_dtype == "float8_e4m3fn":
         return (64, 64, 4, 3) if has_few else (128, 128, 8, 3)
-    if max(shape.head_dim, shape.head_dim_v) <= 96:
+    is_wide = 96 < max(shape.head_dim, shape.head_dim_v) <= 128
+    if not is_wide or KV_ITEM_BYTES[shape.kv_dtype] != 2:
         return None
-    if seen > LONG_CONTEXT:
-        return (128, 128, 8, 3)
-    return (64, 128 if has_few else 64, 4, 3)
+    if has_few:
+        return (64, 128, 4, 3)
+    seen = min(shape.mean_context, shape.window or shape.mean_context)
+    return (128, 128, 8, 3) if seen > LONG_CONTEXT else (64, 64, 4, 3)
 
 
 def heuristics(shape: PagedShape, device: Device) -> tuple[Config, ...]:

@@ -232,10 +232,16 @@ def test_the_best_counts_though_the_race_had_no_place_for_it() -> None:
     other, raced = sample.config(num_stages=3), sample.trial(timing=sample.timing(330.0))
     trials = [screened(sample.FAST, 300.0), screened(other, 200.0), raced]
     (found,) = read_recordings(IMPLEMENTATION, [trials])
-    assert (found.best, found.ratios[sample.FAST]) == (other, pytest.approx(1.5))
+    assert found.best == other
+    assert found.ratios[sample.FAST] == pytest.approx(1.5)
     assert found.unraced == pytest.approx(2 / 3)
     rivals = [replace(found, races={raced.race_id: 110.0}, unraced=1.0)]
     assert find_behind([found], rivals) == {(found.shape, found.device): pytest.approx(1.0)}
+    later = [replace(found, newest_race="later")]  # what the best was not raced in says nothing of an earlier race
+    assert find_behind(later, rivals) == {(found.shape, found.device): pytest.approx(2.0)}
+    failed = sample.trial(chosen=other, status=Status.WRONG_RESULT, timing=None)
+    (known,) = read_recordings(IMPLEMENTATION, [[*trials, failed]])
+    assert known.unraced == 1.0
     trials[1] = screened(other, 297.0)  # no faster than screening errs
     (found,) = read_recordings(IMPLEMENTATION, [trials])
     assert (found.ratios[sample.FAST], found.unraced) == (1.0, 1.0)

@@ -46,7 +46,7 @@ def test_a_dry_run_refuses_a_budget_that_a_search_refuses(run: Run, machine: Mac
     machine.ship_sweep(64)
     said = {run("search", "--seq", "64", "--budget", "1s", *more).err for more in ((), ("--dry-run",))}
     assert said == {
-        "autotune: the budget of 1 s cannot hold a search: 2 s are kept for its race; give it at least 6 s\n"
+        "autotune: the budget of 1 s cannot hold a search: 2 s are kept for its race; give it at least 3 s\n"
     }
 
 

@@ -110,7 +110,7 @@ def test_a_budget_that_the_race_takes_whole_is_refused_with_what_it_needs(run: R
     ran = run("search", "--seq", "64", "--budget", "2")
     assert ran.code == 1
     assert ran.err == (
-        "autotune: the budget of 2 s cannot hold a search: 2 s are kept for its race; give it at least 6 s\n"
+        "autotune: the budget of 2 s cannot hold a search: 2 s are kept for its race; give it at least 3 s\n"
     )
 
 

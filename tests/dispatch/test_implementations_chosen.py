@@ -51,13 +51,13 @@ def test_the_implementation_that_was_faster_at_the_shapes_near_is_served_with_wh
     ("rivals", "behind", "expected"),
     [
         ([of_gluon(LONG, None)], 0.5, (pytest.approx(1.01 * 1.5 - 1.0), 3)),
-        ([], 0.5, (pytest.approx(0.01), 3)),  # nothing else is admitted
+        (None, 0.5, (pytest.approx(0.01), 3)),  # nothing else is admitted
         ([of_gluon(LONG, None)], None, (None, 0)),  # it met no other: nothing says how far behind it is
     ],
     ids=["rivals", "none", "unmet"],
 )
 def test_what_an_implementation_is_behind_is_lost_where_another_is_admitted(
-    rivals: list[Assignment], behind: float | None, expected: tuple[object, int]
+    rivals: list[Assignment] | None, behind: float | None, expected: tuple[object, int]
 ) -> None:
     several = [sample.assignment(sample.shape(seq), behind=behind) for seq in (2048, 4096, 8192)]
     found = choose(several, IMPLEMENTATION, sample.shape(4096), NVIDIA_H200, rivals=rivals)
@@ -77,7 +77,7 @@ def test_each_shape_tells_of_the_implementation_that_would_be_served_there() -> 
         ([served], (0.0625, 4)),
         ([replace(served, is_chosen=False)], (0.03125, 3)),
         ([of_another_triton], (0.03125, 3)),
-        ([], (0.03125, 4)),
+        (None, (0.03125, 4)),
     ):
         found = choose(rows, IMPLEMENTATION, sample.shape(4000), NVIDIA_H200, rivals=rivals)
         assert found is not None
@@ -108,6 +108,42 @@ def test_a_row_does_not_give_way_for_what_shapes_of_other_features_say() -> None
     served = Served(sample.trial(asked), "shipped")
     found = alternatives_for(asked, NVIDIA_H200, [served], [IMPLEMENTATION, GLUON], portfolio=rows)
     assert [each.candidate.implementation for each in found[:2]] == ["triton", "gluon_hopper"]
+
+
+def test_a_users_row_stays_where_a_trend_of_other_features_says_otherwise() -> None:
+    """At the only shape of its features the row's implementation won."""
+    plain = [sample.shape(seq, causal=True) for seq in (512, 1024, 2048, 4096, 16384)]
+    rows = [each for there in plain for each in (sample.assignment(there, behind=0.4), of_gluon(there, 0.0))]
+    capped = sample.shape(512, causal=True, softcap=True)
+    rows += [sample.assignment(capped, behind=0.0), of_gluon(capped, 0.05)]
+    asked = sample.shape(8192, causal=True, softcap=True)
+    own = Served(sample.trial(asked), "user")
+    found = alternatives_for(asked, NVIDIA_H200, [own], [IMPLEMENTATION, GLUON], portfolio=rows)
+    assert found[0].provenance.row == own.trial
+
+
+def test_what_is_served_second_expects_what_its_own_was_behind() -> None:
+    seqs = (1024, 2048, 4096, 8192)
+    rows = [sample.assignment(sample.shape(seq), behind=0.5, is_chosen=False) for seq in seqs]
+    rows += [of_gluon(sample.shape(seq), 0.0, left_out_regret=0.03125, is_chosen=True) for seq in seqs]
+    first, second, *_ = alternatives_for(sample.shape(4000), NVIDIA_H200, [], [IMPLEMENTATION, GLUON], portfolio=rows)
+    assert (first.candidate.implementation, second.candidate.implementation) == ("gluon_hopper", "triton")
+    assert first.provenance.expectation.recorded == (0.03125, 4)
+    regret, count = second.provenance.expectation.recorded
+    assert (regret == pytest.approx(1.01 * 1.5 - 1.0), count) == (True, 4)
+
+
+def test_an_expectation_by_another_implementations_shapes_ends_with_its_source() -> None:
+    rows = [
+        sample.assignment(sample.shape(seq), behind=0.0, left_out_regret=0.03125, is_chosen=True)
+        for seq in (2048, 4096, 8192)
+    ]
+    for source_hash, notes in ((GLUON.source_hash, 0), ("f" * 64, 1)):
+        rival = replace(of_gluon(sample.shape(1024), 0.0, is_chosen=True), source_hash=source_hash)
+        found = choose(rows, IMPLEMENTATION, sample.shape(4000), NVIDIA_H200, rivals=[rival])
+        assert found is not None
+        about = [note for note in found.expectation.notes if note.startswith("gluon_hopper, which shapes near by")]
+        assert len(about) == notes
 
 
 def test_the_other_16_bit_type_is_served_what_was_faster_and_expects_nothing() -> None:

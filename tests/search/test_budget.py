@@ -37,7 +37,7 @@ def test_a_budget_that_start_up_took_is_refused_with_what_holds_it(seconds: floa
     assert check_budget(Limits(seconds=enough), LEAST, elapsed) == ""
 
 
-@pytest.mark.parametrize(("least", "enough"), [(None, 6), (LEAST, 14)])
+@pytest.mark.parametrize(("least", "enough"), [(None, 3), (LEAST, 14)])
 def test_a_budget_that_its_race_takes_whole_is_refused(least: LeastSearch | None, enough: int) -> None:
     with pytest.raises(SearchError, match=f"2 s are kept for its race; give it at least {enough} s"):
         check_budget(Limits(seconds=2.0), least, 4.0)

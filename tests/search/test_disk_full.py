@@ -46,7 +46,7 @@ class Search(Observer):
     def check_full(self, error: TableError) -> None:
         """A full disk: the message says what to do, and what was acknowledged can be read."""
         assert str(error).startswith(f"{self.root}{os.sep}")
-        assert "No space left on device; every trial reported before is kept" in str(error)
+        assert "No space left on device; all that was kept before is" in str(error)
         assert "the same command" in str(error)
         stored = self.store.trials(SMALL.operation)
         assert set(self.kept) <= set(stored)

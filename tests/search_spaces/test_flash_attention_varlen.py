@@ -59,7 +59,6 @@ def test_configs_are_valid_unique_and_hold_the_default(arch: str) -> None:
         ({"head_dim": 64, "window": 65}, (64, 16, 4, 2, "tile", "pointer")),
         ({"head_dim": 192, "head_dim_v": 128}, (64, 32, 4, 3, "tile", "pointer")),
         ({"head_dim": 256}, (128, 32, 8, 3, "head", "pointer")),
-        ({"dtype": "float32"}, (64, 32, 4, 1, "head", "pointer")),
     ],
     ids=str,
 )
@@ -68,6 +67,14 @@ def test_the_default_on_hopper_is_what_recordings_chose(fields: dict[str, Any], 
     names = ("BLOCK_Q", "BLOCK_K", "num_warps", "num_stages", "order", "loads")
     assert tuple(config[name] for name in names) == tile
     assert config["sequences"] == "packed"
+
+
+@pytest.mark.parametrize(("fields", "arch"), [({"dtype": "float32"}, "sm_90"), ({"head_dim": 64}, "sm_100")])
+def test_what_was_not_recorded_keeps_the_tile_of_dense_attention(fields: dict[str, Any], arch: str) -> None:
+    config = SPACE.default(shape_of(**fields), DEVICES[arch])
+    expected = (64, 32, 4, 1) if "dtype" in fields else (128, 64, 8, 3)
+    assert tuple(config[name] for name in ("BLOCK_Q", "BLOCK_K", "num_warps", "num_stages")) == expected
+    assert (config["sequences"], config["order"], config["loads"]) == ("longest", "head", "pointer")
 
 
 TILE: dict[str, Any] = {"BLOCK_Q": 128, "BLOCK_K": 64, "num_warps": 8, "num_stages": 3}

@@ -63,8 +63,14 @@ def test_sequences_that_differ_are_sorted_where_there_is_much_to_do() -> None:
         ({"batch": 1, "max_seq_q": 2048, "mean_seq_q": 2048, "max_seq_kv": 4096, "window": 1024}, {"workers": "sm"}),
         ({"head_dim": 256, "max_seq_q": 512, "mean_seq_q": 512, "causal": True}, {"workers": "tiles"}),
         ({"head_dim": 256, "max_seq_q": 512, "mean_seq_q": 512}, {"workers": "sm"}),
-        ({"batch": 1, "heads": 16, "max_seq_q": 512, "max_seq_kv": 2048}, {"consumers": 1, "ping_pong": "off"}),
-        ({"batch": 1, "heads": 24, "max_seq_q": 512, "max_seq_kv": 2048}, {"consumers": 2}),
+        ({"batch": 1, "max_seq_q": 2048, "mean_seq_q": 2048, "max_seq_kv": 2049, "causal": True}, {"workers": "sm"}),
+        ({"batch": 1, "max_seq_q": 2048, "mean_seq_q": 2048, "max_seq_kv": 8192}, {"workers": "sm"}),
+        (
+            {"batch": 1, "heads": 16, "max_seq_q": 512, "max_seq_kv": 2048, "causal": True},
+            {"consumers": 1, "ping_pong": "off", "values": "late"},
+        ),
+        ({"batch": 1, "heads": 24, "max_seq_q": 512, "max_seq_kv": 2048, "causal": True}, {"consumers": 2}),
+        ({"batch": 1, "heads": 16, "max_seq_q": 512, "max_seq_kv": 2048}, {"consumers": 2}),
     ],
     ids=str,
 )

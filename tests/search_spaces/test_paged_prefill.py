@@ -105,7 +105,10 @@ def test_the_default_has_as_many_keys_as_shared_memory_holds_three_tiles_of(
         ({"max_context": 32768}, (128, 128, 8, 3)),
         ({"max_context": 32768, "window": 4096}, (64, 64, 4, 3)),
         ({"head_dim": 96}, (128, 64, 8, 3)),
+        ({"batch": 1, "kv_heads": 2, "heads": 16, "max_context": 32768}, (64, 128, 4, 3)),
+        ({"head_dim": 64, "max_context": 131072, "mean_context": 128}, (128, 64, 4, 3)),  # a few long ones do the work
         ({"kv_dtype": "fp8", "head_dim": 96}, (128, 128, 8, 3)),
+        ({"kv_dtype": "float8_e5m2", "head_dim": 96}, (128, 64, 8, 3)),
         ({"kv_dtype": "fp8", "batch": 1, "kv_heads": 2, "heads": 16}, (64, 64, 4, 3)),
     ],
     ids=str,

@@ -229,7 +229,7 @@ def test_a_race_that_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatc
         return write(file, data) if len(sizes) == 1 else write(-1, data)
 
     monkeypatch.setattr(os, "write", fill)
-    with pytest.raises(TableError, match="every trial reported before is kept"):
+    with pytest.raises(TableError, match="all that was kept before is"):
         store.append(RACE)
     assert len(sizes) == 2
     monkeypatch.undo()

@@ -85,7 +85,7 @@ def report(
     trials = [trial for trial in trials if trial.operation in names]
     devices = sorted({trial.device.name for trial in trials})
     if trials and device is not None and device not in devices:
-        raise without_rows(device, ", ".join(devices))
+        raise without_rows(device, devices)
     outsiders = [row for row in outsiders if operation in (None, row.operation)]
     if not trials and outsiders:
         why = f"{count_text(len(outsiders), 'row')} kept and never served, such as of {outsiders[0].operation}"
