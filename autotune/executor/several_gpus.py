@@ -62,7 +62,8 @@ def read_gpus(gpus: GpuNames) -> tuple[int, ...]:
         )
     indices = tuple(range(count)) if gpus == ALL else tuple(dict.fromkeys(map(int, gpus)))
     if unknown := [index for index in indices if not 0 <= index < count]:
-        raise UsageError(f"gpus={gpus!r} names {unknown[0]}; {allowed}, here 0 to {count - 1}")
+        hint = f"; for {count} GPUs {','.join(map(str, range(count)))}" if indices == (count,) else ""
+        raise UsageError(f"gpus={gpus!r} names {unknown[0]}; {allowed}, here 0 to {count - 1}{hint}")
     return indices
 
 

@@ -1,10 +1,14 @@
 """A grid of studies on one GPU of this host, on two, four and more, and by Ray.
 
 Eight shapes of ``flash_attention`` and eight of ``paged_decode`` are tuned by ``autotune.tune(shapes, gpus=[0])``, by
-``gpus=[0, 1]`` and so on up to ``--gpus``, and as tasks of a Ray cluster, each time with an empty store and an empty
-Triton cache. Wanted: two GPUs take at most 1/1.85 of the time of one, four 1/3.5, eight 1/6.5; of 15 of the 16 winners
-measurement cannot tell that they are slower than those of one GPU (``benchmarks.many_gpus.ties``); of two GPUs each is
-busy for at least 60 % of the time. Exits with 1 beyond.
+``gpus=[0, 1]`` and so on up to ``--gpus``, and as tasks of a Ray cluster, each time with an empty store, an empty Triton
+cache, and the tables that ship. A search ends by its budget or by its trials, whichever is first, so that a run is
+judged by its time and by the configs that it measured in it.
+
+Wanted: two GPUs take at most 1/1.85 of the time of one, four 1/3.5, eight 1/6.5; every study has a winner, and as many
+configs were measured as on one GPU, but for 5 %; of 15 of the 16 winners measurement cannot tell that they are slower
+than those of one GPU (``benchmarks.many_gpus.ties``); of two GPUs each is busy for at least 60 % of the time. Exits with
+1 beyond, and with 2 for wrong arguments.
 
 Every run and every verdict is kept in ``--results`` at once, and the same command goes on with what is missing there:
 where verdicts alone are, one GPU is enough. With ``--only`` it does some of the runs, for a host that is lent for
@@ -32,6 +36,7 @@ from autotune import platforms
 from autotune.errors import one_line
 from autotune.executor.gpu import GpuExecutor
 from autotune.executor.settings import Settings
+from autotune.search.result import MIN_RACE_SECONDS
 from autotune.table.files import write_bytes
 from benchmarks.console import print_head, print_row, require_gpu
 from benchmarks.many_gpus.on_ray import run_by_ray
@@ -41,6 +46,7 @@ from benchmarks.many_gpus.tuned_grid import GridRun, grid, run_on, this_host
 SPEED_UP: Final = {2: 1.85, 4: 3.5, 8: 6.5}
 INSIDE: Final = 15
 BUSY: Final = {2: 0.60}
+MEASURED: Final = 0.95  # of the configs that one GPU measured
 ONE: Final = "1"
 AGAIN: Final = "1 again"
 
@@ -66,12 +72,14 @@ class Found:
         if path.exists():
             try:
                 kept = json.loads(path.read_text())
-                there, self.inside = kept["options"], kept["inside"]
+                there = kept["options"]
                 self.runs = {name: GridRun.from_dict(run) for name, run in kept["runs"].items()}
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                self.inside = {name: _verdicts(each, self.runs[name]) for name, each in kept["inside"].items()}
+            except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
                 sys.exit(f"benchmarks.many_gpus: {path} is damaged: {one_line(error)}; move it away to begin anew")
             if there != self._options:
-                sys.exit(f"benchmarks.many_gpus: {path} is of {there}, not of {self._options}; name another")
+                named, own = (" ".join(f"--{key}={value}" for key, value in each.items()) for each in (there, options))
+                sys.exit(f"benchmarks.many_gpus: {path} is of {named}, not of {own}; name another folder")
 
     def keep(self) -> None:
         """Replace the file whole: a kill on the way leaves the old one."""
@@ -87,6 +95,13 @@ class Found:
         return [
             (name, at) for name, verdicts in self.inside.items() for at, each in enumerate(verdicts) if each is None
         ]
+
+
+def _verdicts(given: Any, run: GridRun) -> list[bool | None]:
+    """Return the verdicts on a run's winners; ValueError where they are none."""
+    if not isinstance(given, list) or len(given) != len(run.studies) or not {*given} <= {True, False, None}:
+        raise ValueError(f"{given!r} are no verdicts on {len(run.studies)} winners")
+    return given
 
 
 def wanted_runs(gpus: int, *, with_ray: bool, again: bool = False) -> dict[str, Callable[..., GridRun]]:
@@ -126,7 +141,7 @@ def judge(found: Found) -> None:
 
 COLUMNS: Final = (
     *("GPUs", "seconds", "speed-up", "busy", "waiting for compilers", "cores busy", "memory"),
-    *("tied winners", "their times"),
+    *("configs", "tied winners", "their times"),
 )
 
 
@@ -138,8 +153,14 @@ def print_runs(found: Found) -> None:
         busy, starved = ([getattr(use, field) for use in run.gpus] for field in ("busy", "starved"))
         inside = "" if name == ONE else f"{sum(map(bool, found.inside[name]))} of {len(run.studies)}"
         cores = "" if run.cores_busy is None else f"{run.cores_busy:.0%}"
-        cells = (f"{run.seconds:.0f}", f"{one.seconds / run.seconds:.2f}", _range(busy), _range(starved), cores)
-        print_row(name, *cells, f"{run.memory_mb / 1e3:.1f} GB", inside, f"{_times(one, run):.3f}")
+        cells = (f"{run.seconds:.1f}", f"{one.seconds / run.seconds:.3f}", _range(busy), _range(starved), cores)
+        configs = f"{count:,}" if (count := _measured(run)) else ""
+        print_row(name, *cells, f"{run.memory_mb / 1e3:.1f} GB", configs, inside, f"{_times(one, run):.3f}")
+
+
+def _measured(run: GridRun) -> int:
+    """Return the number of configs that a run measured; 0 where nothing says, as by Ray."""
+    return sum(study.measured for study in run.studies)
 
 
 def _times(one: GridRun, many: GridRun) -> float:
@@ -161,12 +182,16 @@ def misses(found: Found) -> list[str]:
         if use.dropped and name != AGAIN
     ]
     for name, run in found.runs.items():
+        failed = [study.failure for study in run.studies if study.winner is None]
+        missed += [f"{len(failed)} studies of {name} have no winner, the first: {failed[0]}"] if failed else []
         if name in (ONE, AGAIN):
             continue
+        if 0 < _measured(run) < MEASURED * _measured(one):
+            missed.append(f"{name} measured {_measured(run):,} configs, one GPU {_measured(one):,}")
         speed_up, inside = one.seconds / run.seconds, sum(map(bool, found.inside[name]))
         count = int(name) if name.isdecimal() else 0
         if speed_up < SPEED_UP.get(count, 0.0):
-            missed.append(f"the speed-up of {name} GPUs is {speed_up:.2f}, not {SPEED_UP[count]}")
+            missed.append(f"the speed-up of {name} GPUs is {speed_up:.3f}, not {SPEED_UP[count]}")
         if inside < INSIDE:
             missed.append(f"{inside} winners of {name} tie with those of one GPU, not {INSIDE}")
         wanted = BUSY.get(count, 0.0)
@@ -188,22 +213,35 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--only", action="append", metavar="RUN", help='such as 2, or "1 again"; may be repeated')
     parser.add_argument("--trials", type=int, default=40, metavar="N", help="of each study (40)")
     parser.add_argument("--budget", type=float, default=40.0, metavar="SECONDS", help="of each study (40)")
-    return parser.parse_args(arguments)
+    given = parser.parse_args(arguments)
+    wanted = wanted_runs(max(2, given.gpus), with_ray=not given.no_ray, again=given.again)
+    if given.gpus < 2:
+        parser.error(f"--gpus={given.gpus} is not allowed; expected 2 or more")
+    if given.trials < 1:
+        parser.error(f"--trials={given.trials} is not allowed; expected 1 or more")
+    if not MIN_RACE_SECONDS < given.budget < math.inf:
+        parser.error(f"--budget={given.budget} is not allowed; expected more than {MIN_RACE_SECONDS:g} seconds")
+    if unknown := set(given.only or ()) - wanted.keys():
+        also = "" if given.again else ", or '1 again' with --again"
+        parser.error(f"--only={min(unknown)!r} is not allowed; expected one of {', '.join(wanted)}{also}")
+    try:
+        given.results.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        parser.error(f"--results={str(given.results)!r} cannot be written: {error.strerror}")
+    return given
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     given = parse(arguments)
-    require_gpu("many_gpus")
     options = {"trials": given.trials, "budget": given.budget}
     found = Found(given.results / "many_gpus.json", options)
+    require_gpu("many_gpus")
     wanted, visible = wanted_runs(given.gpus, with_ray=not given.no_ray, again=given.again), platforms.gpu_count()
-    if unknown := set(given.only or ()) - wanted.keys():
-        sys.exit(f"benchmarks.many_gpus: --only={min(unknown)!r} is not allowed; expected one of {', '.join(wanted)}")
     chosen = {name: run for name, run in wanted.items() if name in (given.only or wanted)}
     missing = chosen.keys() - found.runs.keys()
     needed = max((int(name) if name.isdecimal() else given.gpus for name in missing), default=0)
-    if given.gpus < 2 or visible < needed:
-        sys.exit(f"benchmarks.many_gpus: --gpus={given.gpus} is not allowed; expected 2 to {visible}, all visible ones")
+    if visible < needed:
+        sys.exit(f"benchmarks.many_gpus: --gpus={given.gpus} needs {needed} GPUs, and {visible} are visible")
     measure(found, chosen, **options)
     if left := [name for name in wanted if name not in found.runs]:
         print(f"missing   {', '.join(left)}: the same command without --only goes on there")

@@ -9,7 +9,7 @@ from autotune.trial import Candidate
 from autotune.workload import Workload
 from benchmarks.many_gpus.tuned_grid import Study
 
-RACE_SECONDS: Final = 1.0
+RACE_SECONDS: Final = 1.0  # from when all are ready
 
 
 def is_inside(work: Workload, one: Study, many: Study, executor: GpuExecutor) -> bool:
@@ -24,12 +24,13 @@ def is_inside(work: Workload, one: Study, many: Study, executor: GpuExecutor) ->
 
 
 def ties_in_race(executor: GpuExecutor, ties: Sequence[Candidate], rival: Candidate) -> bool:
-    race = executor.race([*ties, rival], seconds=RACE_SECONDS, baselines="none")
+    """Race a winner against those of one GPU; False where none of these, or it itself, has a time."""
+    race = executor.race([*ties, rival], seconds=RACE_SECONDS, baselines=[])  # a comparison of ours alone
     times = {each.candidate: each.timing for each in race.outcomes if each.timing is not None}
     fastest = min((times[each] for each in ties if each in times), key=lambda timing: timing.median_us, default=None)
     mine = times.get(rival)
     if mine is None or fastest is None:
-        return mine is not None
+        return False
     return mine.median_us <= fastest.median_us or (
         mine.overlaps(fastest) and mine.median_us <= TIE_RATIO * fastest.median_us
     )

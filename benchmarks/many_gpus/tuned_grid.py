@@ -81,7 +81,8 @@ class GridRun:
     """One tuning of the grid, on a host.
 
     ``cores_busy`` is the share of the time of all cores of the host that it took, by the system's account of ended
-    processes, or None where they are not this process's; ``memory_mb`` the most that all its processes took at once.
+    processes, or None where they are not this process's; ``memory_mb`` the most that its child processes were seen to
+    take at once, once a second.
     """
 
     host: str
@@ -140,7 +141,7 @@ class Consumption:
 
 @contextmanager
 def measured() -> Iterator[tuple[Path, Consumption]]:
-    """Measure a block, in a folder of its own with nothing known and nothing compiled."""
+    """Measure a block, in a folder of its own: nothing is compiled, and no table is known but those that ship."""
     found, before, began = Consumption(), _processor_seconds(), time.monotonic()
     with tempfile.TemporaryDirectory() as name, watched() as memory:
         folder = Path(name)
