@@ -1,14 +1,14 @@
 """A grid of studies on one GPU of this host, on two, four and more, and by Ray.
 
 Eight shapes of ``flash_attention`` and eight of ``paged_decode`` are tuned by ``autotune.tune(shapes, gpus=[0])``, by
-``gpus=[0, 1]`` and so on up to ``--gpus``, and as tasks of a Ray cluster, each time with an empty store, an empty Triton
-cache, and the tables that ship. A search ends by its budget or by its trials, whichever is first, so that a run is
-judged by its time and by the configs that it measured in it.
+``gpus=[0, 1]`` and so on up to ``--gpus``, and as tasks of a Ray cluster, each time with an empty store, an empty
+Triton cache, and the tables that ship. A search ends by its budget or by its trials, whichever is first, so that a run
+is judged by its time and by the configs that it measured in it.
 
 Wanted: two GPUs take at most 1/1.85 of the time of one, four 1/3.5, eight 1/6.5; every study has a winner, and as many
 configs were measured as on one GPU, but for 5 %; of 15 of the 16 winners measurement cannot tell that they are slower
-than those of one GPU (``benchmarks.many_gpus.ties``); of two GPUs each is busy for at least 60 % of the time. Exits with
-1 beyond, and with 2 for wrong arguments.
+than those of one GPU (``benchmarks.many_gpus.ties``); of two GPUs each is busy for at least 60 % of the time. Exits
+with 1 beyond, and with 2 for wrong arguments.
 
 Every run and every verdict is kept in ``--results`` at once, and the same command goes on with what is missing there:
 where verdicts alone are, one GPU is enough. With ``--only`` it does some of the runs, for a host that is lent for
