@@ -78,8 +78,8 @@ def alternatives_for(
     served = [(each, _spaces_default(each, shape, device, reason, hint, is_known=not no_rows)) for each in admitted]
     defaults = [(each, default) for each, default in served if default is not None]
     if defaults:
-        choices = _choices(portfolio, defaults, shape, device, polls)
-        found = _with_portfolio(found, rows, choices, device, reason, is_adrift=bool(passed_over))
+        choices = _choices(portfolio, defaults, shape, device, polls, is_adrift=bool(passed_over))
+        found = _with_portfolio(found, rows, choices, device, reason)
         found += [default for _, default in defaults]
     if not found:
         text = "; ".join(_why_none(each, shape, device) for each in admitted)
@@ -138,8 +138,14 @@ def _choices(
     shape: Shape,
     device: Device,
     polls: "Polls | None",
+    *,
+    is_adrift: bool,
 ) -> list[_Choice]:
-    """Return the architecture's portfolio's choice of each implementation, the fastest first where that is known."""
+    """Return the architecture's portfolio's choice of each implementation, the fastest first where that is known.
+
+    Where a stored candidate is unfit for the Triton here (``is_adrift``), what a portfolio has comes before the
+    defaults that only stand in for it.
+    """
     kind = likeness(shape, device).kind
     kin = [row for row in portfolio if row.likeness.kind == kind]
     polls = {} if polls is None else polls
@@ -150,6 +156,8 @@ def _choices(
         return choose(own, each, shape, device, rivals=rivals, is_first=is_first, polls=polls)
 
     choices = _fastest_first([_Choice(each, chosen(each, is_first=False), default) for each, default in defaults])
+    if is_adrift:
+        choices.sort(key=lambda each: each.portfolio is None)
     first = choices[0]
     return [first._replace(portfolio=chosen(first.implementation, is_first=True)), *choices[1:]]
 
@@ -160,16 +168,8 @@ def _with_portfolio(
     choices: Sequence[_Choice],
     device: Device,
     why: str,
-    *,
-    is_adrift: bool,
 ) -> list[Alternative]:
-    """Add what the architecture's portfolio has for the shape; ``why`` says why no row is served.
-
-    Where a stored candidate is unfit for the Triton here (``is_adrift``), what a portfolio has comes before the
-    defaults that only stand in for it.
-    """
-    if is_adrift:
-        choices = sorted(choices, key=lambda each: each.portfolio is None)
+    """Add what the architecture's portfolio has for the shape; ``why`` says why no row is served."""
     if found and (reason := _why_before(choices, found[0].provenance, rows)):
         return [_own_row(choices[0].implementation, found) or choices[0].serve(device, reason), *found]
     return [*found, *(choice.serve(device, why) for choice in choices)]

@@ -89,7 +89,8 @@ def choose_all(
                 served = served_rivals(rivals or (), nearest, shape, device) if is_first else []
                 measured = None if rivals is None else served
                 recorded = left_out_regret(rows, nearest, shape, device, rivals=measured, is_first=is_first)
-            others = frozenset((row.operation, row.implementation, row.source_hash) for row in served)
+            counted = (row for row in served if recorded[0] is not None and row.left_out_time is not None)
+            others = frozenset((row.operation, row.implementation, row.source_hash) for row in counted)
             expected = Expectation(recorded, implementation, nearest.source_hash, nearest.triton_version, others)
             yield PortfolioChoice(config, member is None, nearest, expected, poll.times)
 

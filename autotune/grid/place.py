@@ -6,7 +6,8 @@
     <place>/tasks/<key>/<number>-<token>.begun.json
     <place>/tasks/<key>/<token>.ended.json
 
-Files are written once and never changed, so hosts need no lock and every retry may write the same file again.
+Files are written once and never changed, so hosts need no lock and every retry may write the same file again. An
+attempt that ends removes tables of its own whose rows it has written together to another.
 """
 
 import re

@@ -27,7 +27,7 @@ from autotune.grid.place import TABLES, GridPlace
 from autotune.table import warn_damaged
 from autotune.table.fetched import at_once
 from autotune.table.files import sha256, write_bytes
-from autotune.table.parts import SUFFIX
+from autotune.table.parts import MAX_LISTINGS, SUFFIX
 from autotune.trial import Toolchain
 
 PROBLEMS: Final = "problems"
@@ -55,22 +55,25 @@ class TaskClaim:
     def fetch(self, root: Path) -> int:
         """Copy the parts that the place has of this problem and device to a store; return their number.
 
-        Another task of the problem may end meanwhile, whose parts one then holds: what went is looked for once more.
+        Another task of the problem may end meanwhile, whose parts one then holds, and a listing may miss both: so parts
+        are listed until none has gone since the listing before.
         """
         asked: set[str] = set()
-        missing: list[str] = []
+        missing: set[str] = set()
         found = 0
-        for _ in range(2):
+        before: set[str] | None = None
+        for _ in range(MAX_LISTINGS):
             names = set(self._reach(lambda: self._place.folder.list(self._index)))
-            missing = sorted(name for name in missing if name in names)  # the others went as they should
             for name in sorted(names - asked):
                 if (is_found := self._copy(name, root)) is None:
-                    missing.append(name)
+                    missing.add(name)
                 found += bool(is_found)
             asked |= names
-            if not missing:
+            if before is not None and before <= names:
                 break
-        for name in missing:  # as where the tables there were compacted
+            before = names
+        missing &= names  # the others went as they should
+        for name in sorted(missing):  # as where the tables there were compacted
             warn_damaged(TableError(f"{self._place}/{TABLES}/{self._part(name)}: is gone, though it was indexed"))
         return found
 

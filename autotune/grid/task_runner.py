@@ -79,7 +79,7 @@ class SharedStore(Store):
         """Share all trials of the attempt in one part for each implementation, and take the part of each batch away.
 
         Whoever reads the place meanwhile finds a trial in one of both, or in both, if it looks again for what went.
-        Where that fails, as at a place that keeps what was written, the parts stay as they are.
+        Where that fails, as at a place that keeps what was written, some or all stay, which a merge reads once.
 
         Raises:
             SupersededError: a later attempt owns the task.

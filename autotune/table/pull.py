@@ -37,7 +37,7 @@ VERSIONS: Final = ".versions"
 VERSION_DIGITS: Final = 16
 UNSERVED: Final = frozenset({*COMPUTED, GRIDS, SWEEPS, "bench"})  # folders of what ships and is no table of winners
 _PART: Final = re.compile("[A-Za-z0-9_][A-Za-z0-9._-]*")
-MAX_PULLS: Final = 3  # of tables that are compacted faster than they are copied
+MAX_PULLS: Final = 20  # of tables that are compacted while they are copied, as tasks of a grid end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,13 +94,17 @@ def pull_tables(uri: str | Path, folder: str | Path | None = None) -> Pulled:
         raise UsageError(f"folder={str(folder)!r} is a file; expected a folder, which is made where there is none")
     with _errors_named(link), _alone(link):
         before = _linked(link)
-        held = set(_paths(before))
+        held = _paths(before)
+        kept = dict(held)  # by their digests, what is here already, of versions that tables went from as well
         for attempt in range(MAX_PULLS):
             found = _find_tables(source)
             version = _versions(link) / sha256("\n".join(sorted(found)).encode())[:VERSION_DIGITS]
-            if not (refused := _copy(source, found, before, version)):
+            refused = _copy(source, found, kept, version)
+            kept |= _paths(version)
+            is_last = attempt + 1 == MAX_PULLS
+            if not refused and (is_last or set(found.values()) <= set(file_names(source))):
                 break
-            if attempt + 1 == MAX_PULLS or not _are_gone(source, refused):
+            if refused and (is_last or not _are_gone(source, refused)):
                 raise _refusal(source, refused, len(found))
         if version != before:
             for shelf in Store(version).shelves(raise_damaged):
@@ -113,8 +117,8 @@ def pull_tables(uri: str | Path, folder: str | Path | None = None) -> Pulled:
         version=version,
         before=before,
         tables=len(found),
-        new=len(found.keys() - held),
-        gone=len(held - found.keys()),
+        new=len(found.keys() - held.keys()),
+        gone=len(held.keys() - found.keys()),
     )
 
 
@@ -148,9 +152,13 @@ def _listed(source: Folder, names: Iterable[str]) -> dict[str, frozenset[str]]:
     return found
 
 
-def _copy(source: Folder, found: Mapping[str, str], before: Path | None, version: Path) -> dict[str, TableError]:
-    """Complete a version; return an error for each table that is refused, by its name at the source."""
-    here, old = _paths(version), _paths(before)
+def _copy(source: Folder, found: Mapping[str, str], old: Mapping[str, Path], version: Path) -> dict[str, TableError]:
+    """Complete a version; return an error for each table that is refused, by its name at the source.
+
+    Args:
+        old: tables of other versions, by their digests.
+    """
+    here = _paths(version)
 
     def copy(item: tuple[str, str]) -> TableError | None:
         digest, name = item

@@ -163,6 +163,28 @@ def test_parts_that_another_task_took_away_between_list_and_read_are_found_in_it
     assert not [each for each in recwarn if "is gone" in str(each.message)]
 
 
+def test_a_listing_that_misses_what_is_put_together_meanwhile_is_followed_by_another(
+    place: GridPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        stop_after(patch, 5, StoppedError())
+        with pytest.raises(StoppedError):
+            run_task(task(0), place, replay=True)
+    listing, seen = LocalFolder.list, [0]
+
+    def list_late(self: LocalFolder, prefix: str = "") -> list[str]:
+        if prefix.startswith("problems/"):
+            seen[0] += 1
+            if seen[0] == 1:  # the parts went before it came to them, and the whole came after it had passed
+                put_together(place)
+                return []
+        return listing(self, prefix)
+
+    monkeypatch.setattr(LocalFolder, "list", list_late)
+    ending = run_task(task(0), place, replay=True)
+    assert sum(ending.trials.values()) == CONFIGS - 5
+
+
 def test_a_replay_says_which_shape_answered(place: GridPlace) -> None:
     assert run_task(task(3), place, replay=True).message == f"replayed by the sweep of {NAME}: {task(3).shape}"
     far = task(STUDIES + 5)

@@ -143,6 +143,27 @@ def test_tables_that_are_compacted_meanwhile_are_listed_again(
     assert len(Store(site).trials(sample.NAME)) == 3
 
 
+def test_a_place_whose_tables_are_put_together_again_and_again_is_pulled_whole(
+    fleet: Store, site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As from a running grid, of which a task ends each time that it is listed; the last ones end in silence."""
+    listing, left, made = LocalFolder.list, [5], []
+
+    def end_one(self: LocalFolder, prefix: str = "") -> list[str]:
+        names = listing(self, prefix)
+        if left[0]:
+            left[0] -= 1
+            made.append(sample.trial(10 + left[0]))
+            fleet.append([made[-1]])
+            fleet.compact(sample.NAME, sample.trial().device)
+        return names
+
+    before = set(fleet.trials(sample.NAME))
+    monkeypatch.setattr(LocalFolder, "list", end_one)
+    pull(fleet)
+    assert before <= set(Store(site).trials(sample.NAME)) <= before | set(made)
+
+
 def test_listed_tables_are_pulled_too(tmp_path: Path, site: Path) -> None:
     results = tmp_path / "results"
     write_shipped(Path(f"nvidia_h200/{sample.NAME}/triton.parquet"), [sample.trial(1)], results=results)
