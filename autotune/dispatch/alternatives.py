@@ -45,8 +45,8 @@ def alternatives_for(
     of the first, and was faster than the row's at shapes of the same features at which both were raced.
 
     Of several implementations that of the least expected time comes first, where it has met others in races
-    (``expected_times``); without any the first admitted one, with its space's default where
-    the portfolio has nothing valid of it.
+    (``expected_times``); without any the first admitted one, with its space's default where the portfolio has nothing
+    valid of it.
 
     Args:
         rows: the stored winners of the operation (``autotune.table.stored_winners``).
@@ -151,7 +151,7 @@ def _choices(
     polls = {} if polls is None else polls
 
     def chosen(each: Implementation[Any], *, is_first: bool) -> PortfolioChoice | None:
-        own = [row for row in portfolio if row.implementation == each.name]
+        own = [row for row in kin if row.implementation == each.name]
         rivals = [row for row in kin if row.implementation != each.name] or None
         return choose(own, each, shape, device, rivals=rivals, is_first=is_first, polls=polls)
 
