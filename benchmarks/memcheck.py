@@ -8,7 +8,7 @@ import argparse
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from autotune import platforms
@@ -16,8 +16,10 @@ from autotune.lab.machine.cuda_tools import find_tool, why_no_sanitizer
 from autotune.registry import get_implementation, load_definition, load_kernel
 from autotune.table import shipped_winners
 from benchmarks.console import require_gpu
+from benchmarks.problem_parts import deal, parse_part
 
 OPERATIONS: Final = ("paged_decode", "paged_prefill", "flash_attention")
+MOST_JOBS: Final = 16  # each holds some hundreds of MB of the GPU
 WITHOUT_POOL: Final = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
 
 
@@ -25,23 +27,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command: launch once as it is, which compiles everything, then under the sanitizer."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.memcheck", description=__doc__)
     parser.add_argument("operations", nargs="*", metavar="OPERATION", help=f"[default: {' '.join(OPERATIONS)}]")
-    parser.add_argument("--launch", action="store_true", help=argparse.SUPPRESS)
+    jobs = min(MOST_JOBS, len(os.sched_getaffinity(0)))
+    parser.add_argument("--jobs", type=int, default=jobs, help="processes at once [default: %(default)s here]")
+    parser.add_argument("--launch", type=parse_part, metavar="I/N", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
+    if given.jobs < 1:
+        parser.error(f"argument --jobs: {given.jobs} is not allowed; expected 1 or more")
     names = given.operations or list(OPERATIONS)
     require_gpu("memcheck")
     if given.launch:
-        print(f"{sum(launch_winners(name) for name in names)} launches")
+        print(f"{sum(launch_winners(name, given.launch) for name in names)} launches")
         return 0
     if (reason := why_no_sanitizer()) is not None:
         sys.exit(f"benchmarks.memcheck: {reason}")
-    program = [sys.executable, "-m", "benchmarks.memcheck", *names, "--launch"]
-    subprocess.run(program, check=True)
     watch = [find_tool("compute-sanitizer"), "--tool", "memcheck", "--error-exitcode", "1"]
-    return subprocess.run([*watch, *program], env={**os.environ, **WITHOUT_POOL}, check=False).returncode
+    return run_parts([], names, given.jobs, {}) or run_parts(watch, names, given.jobs, WITHOUT_POOL)
 
 
-def launch_winners(operation: str) -> int:
-    """Launch every config of ours that ships for this device over its check problems; return how many launches."""
+def run_parts(watch: Sequence[str], names: Sequence[str], jobs: int, environment: Mapping[str, str]) -> int:
+    """Launch the winners by so many processes at once, each under what watches it; return 1 if one fails."""
+    program = [*watch, sys.executable, "-m", "benchmarks.memcheck", *names, "--launch"]
+    running = [
+        subprocess.Popen([*program, f"{number}/{jobs}"], env={**os.environ, **environment})
+        for number in range(1, jobs + 1)
+    ]
+    return max(min(1, abs(each.wait())) for each in running)
+
+
+def launch_winners(operation: str, part: tuple[int, int]) -> int:
+    """Launch a part of the configs of ours that ship for this device over their check problems; return how many."""
     import torch
 
     definition, here = load_definition(operation), platforms.current_device()
@@ -53,11 +67,12 @@ def launch_winners(operation: str) -> int:
         if implementation.is_ours and trial.source_hash == implementation.source_hash
         for shape in (implementation.check_shapes or definition.check_shapes)(trial.shape)
     )
-    for name, config, shape in checked:
+    mine = deal(list(checked), part)
+    for name, config, shape in mine:
         inputs = definition.make_inputs(shape, seed=0, device="cuda")
         load_kernel(operation, name).launch(config, inputs, definition.empty_outputs(inputs))
         torch.cuda.synchronize()
-    return len(checked)
+    return len(mine)
 
 
 if __name__ == "__main__":

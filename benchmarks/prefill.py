@@ -3,7 +3,8 @@
 Parts: ``cells``, the 16 of FlashAttention's benchmark (head_dim 64 and 128, causal or not, four lengths; batch x seq =
 16,384, heads x head_dim = 2048, bf16); ``wide``, head_dim 256, and 192 over 128, from 1,024 tokens on; ``windows`` of
 128 to 4,096 at 8,192 and 32,768 tokens; ``drawn``, model shapes by ``--seed`` (``autotune.tuning.draw_shapes``). What
-the user tuned counts for nothing; with ``--tune 30`` each shape is searched for so many seconds first. A table in
+the user tuned counts for nothing; with ``--tune 30`` each shape is searched for so many seconds first, but what a
+``--store`` has a race of: there searches are kept, also those of ``benchmarks.served_regret --drawn``. A table in
 Markdown is printed; each row is one interleaved race, so its ratios were taken in one run; a shape that no peer
 computes has a row, too. Each part says what is wanted of the geometric mean of SDPA cuDNN's time, or the fastest
 peer's, over ours, and of single rows; exits with 1 below.
@@ -15,6 +16,7 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import geometric_mean
 from typing import Any, Final
 
@@ -25,6 +27,8 @@ from autotune.operation import Operation
 from autotune.registry import get_operation
 from autotune.roofline import rates
 from autotune.shape import AttentionShape, Shape
+from autotune.table import Store
+from autotune.trial import Stage
 from autotune.tuning import draw_shapes, tune
 from benchmarks.console import open_gpu, print_head, print_row, require_gpu
 from benchmarks.shipped_problems import OPERATION, TOKENS, WIDTH, benchmark_shape
@@ -96,6 +100,12 @@ def compare(operation: Operation[Any], shape: Shape, executor: Executor, against
     return peer / ours.median_us
 
 
+def unraced(shapes: Sequence[Shape], store: Store) -> list[Shape]:
+    """Return the shapes that a store has no race of."""
+    raced = {row.shape for row in store.trials(OPERATION) if row.stage is Stage.RACE}
+    return [shape for shape in shapes if shape not in raced]
+
+
 def run_part(name: str, part: PeerComparison, executor: Executor) -> bool:
     """Print a part's table and its means; return True if it is as wanted."""
     operation = get_operation(OPERATION)
@@ -126,15 +136,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the drawn shapes [default: 0]")
     parser.add_argument("--drawn", type=int, default=DRAWN, help=f"so many shapes are drawn [default: {DRAWN}]")
     parser.add_argument("--tune", type=float, metavar="SECONDS", help="search each shape first")
+    parser.add_argument("--store", type=Path, metavar="FOLDER", help="keep the searches here, and continue from them")
     given = parser.parse_args(arguments)
+    if given.store is not None and given.tune is None:
+        parser.error("--store keeps searches, which --tune makes")
     if strange := [name for name in given.parts if name not in names]:
         parser.error(f"{strange[0]!r} is unknown; allowed: {', '.join(names)}")
     chosen = parts(given.seed, given.drawn, is_tuned=given.tune is not None)
     wanted = {name: chosen[name] for name in given.parts or ["cells"]}
     require_gpu("prefill")
-    with tables_in():
+    with tables_in(given.store) as folder:
         if given.tune is not None:
-            tune([shape for part in wanted.values() for shape in part.shapes], budget=given.tune, must_measure=True)
+            shapes = [shape for part in wanted.values() for shape in part.shapes]
+            if left := unraced(shapes, Store(folder)):
+                tune(left, budget=given.tune, store=Store(folder), must_measure=True)
         with open_gpu("prefill") as executor:
             met = [run_part(name, part, executor) for name, part in wanted.items()]
     return 0 if all(met) else 1

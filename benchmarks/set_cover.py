@@ -3,10 +3,12 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 from autotune.device import Device
 from autotune.dispatch import choose
+from autotune.dispatch.evidence import MIN_EVIDENCE
 from autotune.implementation import Implementation
 from autotune.likeness import likeness
 from autotune.shape import Shape
@@ -63,19 +65,49 @@ def assign(
 
     What was lost where a shape was left out is known of shapes that time enough configs (``is_broad``). Sweeps time
     all; of a grid, which times few, a choice that was not among them counts as the worst of the members that were, and
-    ``TOLERANCE`` at least, or only choices that are good would be counted.
+    ``TOLERANCE`` at least, or only choices that are good would be counted. Of the space's default another device of
+    the architecture tells where this one did not time it (``default_regret``).
 
     Args:
         behind: as of ``find_behind``.
     """
+    recordings = list(recordings)
     classes: dict[tuple[object, ...], list[RecordedShape]] = {}
     for each in recordings:
         classes.setdefault(likeness(each.shape, each.device).kind, []).append(each)
-    rows = [row for found in classes.values() for row in _assign_class(implementation, found)]
+    apart = devices_apart(recordings)
+    rows = [row for found in classes.values() for row in _assign_class(implementation, found, apart)]
     return [replace(row, behind=behind.get((row.shape, row.device))) for row in rows] if behind else rows
 
 
-def _assign_class(implementation: Implementation[Any], recordings: Sequence[RecordedShape]) -> list[Assignment]:
+def devices_apart(recordings: Iterable[RecordedShape]) -> float | None:
+    """Return how far apart the regrets of the default are on two devices, where one shape was recorded on both.
+
+    That is the mean of the differences, of either sign; None where fewer than ``MIN_EVIDENCE`` shapes tell.
+    """
+    shapes: dict[Shape, list[float]] = {}
+    for each in recordings:
+        if (regret := each.regret(None)) is not None and regret < math.inf:
+            shapes.setdefault(each.shape, []).append(regret)
+    differences = [abs(a - b) for known in shapes.values() for a, b in combinations(known, 2)]
+    return sum(differences) / len(differences) if len(differences) >= MIN_EVIDENCE else None
+
+
+def default_regret(recording: RecordedShape, recordings: Iterable[RecordedShape], apart: float | None) -> float | None:
+    """Return what the default loses, by another device of the architecture where it was not timed on this one.
+
+    There the most counts that it lost for this shape, where it is the same config, and ``apart`` in addition.
+    """
+    if (own := recording.regret(None)) is not None or apart is None:
+        return own
+    same = (each for each in recordings if (each.shape, each.default) == (recording.shape, recording.default))
+    known = [regret for each in same if (regret := each.regret(None)) is not None]
+    return max(known) + apart if known else None
+
+
+def _assign_class(
+    implementation: Implementation[Any], recordings: Sequence[RecordedShape], apart: float | None
+) -> list[Assignment]:
     left_out = [_left_out_regret(implementation, each, recordings) for each in recordings]
     if _beats_default(recordings, left_out):
         members = cover(implementation, recordings)
@@ -86,7 +118,7 @@ def _assign_class(implementation: Implementation[Any], recordings: Sequence[Reco
         ]
     else:
         rows = _assigned(implementation, [None], recordings)
-        known = [each.regret(None) for each in recordings]  # it depends on no other shape
+        known = [default_regret(each, recordings, apart) for each in recordings]  # which depends on no other shape
     pairs = [_transfer(implementation, each, recordings) for each in recordings]
     return [
         replace(row, left_out_regret=regret, transfer_distance=distance, transfer_regret=lost)

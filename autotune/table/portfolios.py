@@ -42,7 +42,9 @@ class Assignment:
         timed: how many configs have a time here.
         regret: of the member.
         default_regret: of the space's default.
-        left_out_regret: of what the portfolio would choose here if it did not know this shape.
+        left_out_regret: of what the portfolio would choose here if it did not know this shape. Where that is the
+            space's default and was not timed here, what it lost on another device of the architecture, and in addition
+            what two devices differ by in the mean.
         behind: of the best of this implementation, over the best of all that met in its race; 0 where that is its own,
             None where no other implementation was in it. Where its own best was not raced its screening tells.
         is_chosen: of all implementations this one would be served, if no portfolio knew this shape; None where

@@ -36,26 +36,31 @@ GROUP_THREADS: Final = 128
 BARRIER_BYTES: Final = 512  # and more than the alignment of tiles takes
 FEW_KEYS: Final = 512  # that a row sees: of more, little of a long block is wasted on the edges of a mask
 HELD_KEYS: Final = 384  # of a ring: copies are one block ahead of the products, and a second one in their stead
-# What another schedule must gain over the usual, by estimates: about twice what these err by in the mean, which is 2 to
-# 4 %, with softcap 6 % of heads of 128 and 4 % of 256, and 1 to 5 % of windows of 1,024 keys or more over heads of 96
-# and 128, of others 5 to 28 (``benchmarks.schedule_times``, 2026-11-28). Estimates within 2 % count as equal.
-LEAST_GAIN: Final = 0.05
+# What another schedule must gain over the usual, by estimates. These err by 2 to 5 % in the mean, with softcap by 7 for
+# heads of 128 and 4 for 256, by 4 to 7 in windows of 1,024 keys or more over heads of 96 and 128, and in others by 5 to
+# 24 (``benchmarks.schedule_times``, 2026-11-28). Without softcap or window less than that is enough: where both were
+# timed, what was estimated to gain 2.5 to 5 % gained 6 % in the mean of 6 shapes. Estimates within 2 % count as equal.
+LEAST_GAIN: Final = 0.025
 LEAST_GAIN_SOFTCAP: Final[Mapping[int, float]] = {128: 0.13, 256: 0.07}  # by the columns of a tile
 LEAST_GAIN_WINDOW: Final = 0.1
 NARROWEST_ESTIMATED: Final = 1024
 NEARLY: Final = 0.98
 # Workers, section and row order of what is tried: where all tiles of a head are alike, and where they differ. Of equal
-# estimates the first counts. Those of one worker a multiprocessor, the longest tiles of a section first, are surest:
+# estimates the first counts: one worker a multiprocessor, in alternating order or the longest tiles of a section first.
 # 10 x 64 heads over 324 tokens took 1.19 times as long in natural order by one worker less (H200, 2026-11-28).
 WORKERS: Final = ("sm", "sm-1", "2sm")
 ALIKE_ORDERS: Final = tuple((workers, 1, "natural") for workers in WORKERS)
 ORDERS: Final = (
+    ("sm", 1, "alternating"),
     *(("sm", section, "reversed") for section in (4, 16)),
     *ALIKE_ORDERS,
-    *((workers, 1, "alternating") for workers in WORKERS),
+    *((workers, 1, "alternating") for workers in WORKERS[1:]),
     *((workers, section, "reversed") for section in (4, 16) for workers in WORKERS[1:]),
     ("tiles", 1, "reversed"),
 )
+# Keys and values of the heads of a section, which the L2 cache is to hold: an H100 has 50 MB (NVIDIA, "H100 Tensor Core
+# GPU Architecture").
+SECTION_BYTES: Final = 50_000_000
 LONG: Final = 2**19  # elements of the keys that a row sees: of more, the order of tiles matters more than turns
 
 
@@ -197,7 +202,14 @@ def _rivals(usual: Config, tile: tuple[int, int], shape: AttentionShape, device:
         config = Config({**config, "results": "queries"})
     if reject(config, shape, device) is None:
         for workers, section, row_order in ORDERS if _tiles_differ(shape, consumers) else ALIKE_ORDERS:
-            yield Config({**config, "workers": workers, "section": section, "row_order": row_order})
+            if section == 1 or _section_bytes(section, shape) <= SECTION_BYTES:
+                yield Config({**config, "workers": workers, "section": section, "row_order": row_order})
+
+
+def _section_bytes(section: int, shape: AttentionShape) -> int:
+    """Return the bytes of the keys and values of so many heads of queries."""
+    kv_heads = math.ceil(section / shape.group)
+    return kv_heads * shape.seq_kv * (shape.head_dim + shape.head_dim_v) * ITEM_BYTES[shape.dtype]
 
 
 def schedule_of(config: Config, device: Device) -> TileSchedule:

@@ -1,5 +1,6 @@
 """Prefill beside its peers: the parts, what is compared, and what falls short."""
 
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -7,7 +8,8 @@ import pytest
 from autotune.device import NVIDIA_H200
 from autotune.executor import BaselineResult, Race
 from autotune.registry import get_operation
-from autotune.trial import Candidate, Outcome, Status
+from autotune.table import Store
+from autotune.trial import Candidate, Outcome, Stage, Status
 from benchmarks import prefill
 from tests import sample
 
@@ -68,3 +70,17 @@ def test_a_shape_without_a_peer_counts_only_where_the_peer_is_named(monkeypatch:
     monkeypatch.setattr(prefill, "compare", lambda *_: next(ratios))
     assert prefill.run_part("drawn", prefill.PeerComparison(shapes, "", 1.0), executor)
     assert not prefill.run_part("cells", prefill.PeerComparison(shapes, "sdpa cudnn", 1.0), executor)
+
+
+def test_what_a_store_has_a_race_of_is_not_searched_again(tmp_path: Path) -> None:
+    shapes = prefill.parts(0, 3, is_tuned=True)["drawn"].shapes
+    store = Store(tmp_path)
+    assert prefill.unraced(shapes, store) == list(shapes)
+    store.append([sample.trial(shapes[1], stage=Stage.RACE), sample.trial(shapes[2], stage=Stage.SCREEN)])
+    assert prefill.unraced(shapes, store) == [shapes[0], shapes[2]]
+
+
+def test_a_store_keeps_nothing_where_nothing_is_searched(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        prefill.main(["drawn", "--store", "here"])
+    assert "--store keeps searches, which --tune makes" in capsys.readouterr().err

@@ -131,6 +131,30 @@ def test_a_class_whose_choices_do_not_beat_the_rule_keeps_it() -> None:
     assert [row.left_out_regret for row in rows] == [pytest.approx(0.3)] * 2
 
 
+def test_a_rule_that_was_not_timed_loses_what_it_did_on_another_device_and_what_devices_differ_by() -> None:
+    shapes = [sample.shape(512 * 2**number) for number in range(4)]
+    ratios = [{A: 1.0, B: 1.5}, {A: 1.5, B: 1.0}] * 2
+    h100 = replace(NVIDIA_H200, name="NVIDIA H100")
+    h200s = [recorded(shape, known, default=1.01) for shape, known in zip(shapes, ratios, strict=True)]
+    h100s = [
+        replace(recorded(shape, known, default=1.03), device=h100) for shape, known in zip(shapes, ratios, strict=True)
+    ]
+    untimed = replace(h100s[3], ratios=ratios[3])
+
+    def left_out(*found: RecordedShape) -> dict[AttentionShape, float | None]:
+        rows = assign(IMPLEMENTATION, [*h200s, *found])
+        assert all(row.is_default for row in rows)
+        return {row.shape: row.left_out_regret for row in rows if row.device == h100}  # type: ignore[misc]
+
+    assert left_out(*h100s[:3], untimed) == {
+        **dict.fromkeys(shapes[:3], pytest.approx(0.03)),
+        shapes[3]: pytest.approx(0.01 + 0.02),
+    }
+    # Two shapes do not say how far devices are apart, and what another config lost is no evidence.
+    assert left_out(*h100s[:2], untimed)[shapes[3]] is None
+    assert left_out(*h100s[:3], replace(untimed, default=C))[shapes[3]] is None
+
+
 def test_unknown_choices_count_as_twice_what_the_rule_loses() -> None:
     alone = [recorded(sample.shape(seq), {config: 1.0}, broad=False) for seq, config in ((512, A), (1024, B))]
     assert all(row.is_default for row in assign(IMPLEMENTATION, alone))
