@@ -200,7 +200,9 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--only", action="append", default=[], metavar="TEXT", help="problems with this in their text")
     parser.add_argument("--head-dim", type=int, action="append", default=[], help="problems of this head dimension")
     parser.add_argument("--part", type=parse_part, default=(1, 1), metavar="I/N", help="the I-th of N parts of these")
-    parser.add_argument("--missing", action="store_true", help="what is not there yet, of this source")
+    left = parser.add_mutually_exclusive_group()
+    left.add_argument("--missing", action="store_true", help="what is not there yet, of this source")
+    left.add_argument("--untimed", action="store_true", help="of a grid, what is there without its default of today")
     parser.add_argument("--list", action="store_true", help="only list the problems; needs no GPU")
     parser.add_argument(
         "--seconds",
@@ -218,6 +220,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     given = parser.parse_args(arguments)
     if given.what != "grid":
         given.operation = given.operation or OPERATION
+        if given.untimed:
+            parser.error(f"--untimed is of a grid, not of {given.what}")
     if given.what == "sweeps":
         given.implementation = given.implementation or [TRITON]
         if len(given.implementation) > 1:
@@ -241,7 +245,8 @@ def record_grid(arguments: argparse.Namespace, deadline: float) -> bool:
     with contextlib.closing(open_gpu(Settings())) as executor, kept_in(arguments.store) as store:
         recording = GridRecording(executor, store, arguments.results, deadline, names=arguments.implementation)
         supported = recording.supported(cells)
-        return bool(supported) and recording.record(recording.missing(supported) if arguments.missing else supported)
+        chosen = recording.missing if arguments.missing else recording.untimed if arguments.untimed else list
+        return bool(supported) and recording.record(chosen(supported))
 
 
 @contextlib.contextmanager

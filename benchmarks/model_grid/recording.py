@@ -95,12 +95,22 @@ class GridRecording:
         store or results, or whose default of today was not measured."""
         return [each for each in cells if not all(self._is_recorded(part, each.shape) for part in self.parts_for(each))]
 
-    def _is_recorded(self, part: Part, shape: Shape) -> bool:
+    def untimed(self, cells: Sequence[GridCell]) -> list[GridCell]:
+        """Return the missing problems that every implementation has a winner for, so that only defaults were not
+        measured: few after a change of their rules."""
+        return [
+            each
+            for each in self.missing(cells)
+            if all(self._has_winner(part, each.shape) for part in self.parts_for(each))
+        ]
+
+    def _has_winner(self, part: Part, shape: Shape) -> bool:
         implementation, toolchain = part.knowledge.implementation, self.executor.toolchain
-        rows = part.known.get(shape, [])
-        default = implementation.space.default(shape, self.executor.device)
-        is_known = is_recorded(rows, implementation.source_hash, toolchain.triton)
-        return is_known and any(row.config == default for row in rows)
+        return is_recorded(part.known.get(shape, []), implementation.source_hash, toolchain.triton)
+
+    def _is_recorded(self, part: Part, shape: Shape) -> bool:
+        default = part.knowledge.implementation.space.default(shape, self.executor.device)
+        return self._has_winner(part, shape) and any(row.config == default for row in part.known.get(shape, []))
 
     def record(self, cells: Sequence[GridCell]) -> bool:
         """Record what is supported in order until the deadline, then ship; return True if none failed or is left."""

@@ -128,7 +128,8 @@ def test_a_problem_is_missing_while_its_default_of_today_was_not_timed(gpu: Gpu,
     assert again.missing(cells(2)) == []
     rows = again.part(DENSE.title).known[cells(1)[0].shape]
     rows[:] = [row for row in rows if row.config != DENSE.space.default(row.shape, H100)]
-    assert again.missing(cells(2)) == cells(1)
+    assert again.missing(cells(3)) == [cells(1)[0], cells(3)[2]]
+    assert again.untimed(cells(3)) == cells(1)
     assert again.record(cells(1))
     assert again.missing(cells(2)) == []
 
