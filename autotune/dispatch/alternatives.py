@@ -19,9 +19,11 @@ from autotune.trial import Candidate, Trial
 if TYPE_CHECKING:
     from autotune.table import Assignment, Served
 
-# What a winner loses for each unit of distance, a factor of two, where no pairs like its shape say more: the mean of 15
-# pairs of recorded shapes of paged decode (NVIDIA H200, 2026-11-24; each winner was timed at the other's shape).
-LOSS_PER_DISTANCE: Final = 0.064
+# How far the shape of a row that ships may be for it to come before the portfolio's choice, in which it had its vote.
+# Where a recorded shape was left out and the nearest was 0.28 to 0.9 away, the choice lost less at 7 of the 9 at which
+# another candidate is served, by up to 29 %, and more at 2, by 0.3 and 5 % (dense attention and paged decode, NVIDIA
+# H200, 2026-11-28; ``python -m benchmarks.served_regret --recorded`` with and without).
+NEAR: Final = 0.25
 
 
 def alternatives_for(
@@ -40,9 +42,10 @@ def alternatives_for(
 ) -> list[Alternative]:
     """Return every candidate that may be served, each once, best first; the last is the default of a space.
 
-    The portfolio's choice stands behind the stored rows. It stands before them where the first is of another shape,
-    both their expected regrets are known and the portfolio's is less; and where its implementation was not in the race
-    of the first, and was faster than the row's at shapes of the same features at which both were raced.
+    The portfolio's choice stands behind the stored rows. It stands before them where the first is of another shape, and
+    ships and is more than ``NEAR`` away, or both expected regrets are known and the portfolio's is less; and where its
+    implementation was not in the race of the first, and was faster than the row's at shapes of the same features at
+    which both were raced.
 
     Of several implementations that of the least expected time comes first, where it has met others in races
     (``expected_times``); without any the first admitted one, with its space's default where the portfolio has nothing
@@ -197,12 +200,15 @@ def _chosen_time(choice: "_Choice") -> float:
 def _why_before(choices: "Sequence[_Choice]", row: Provenance, rows: "Iterable[Served]") -> str:
     """Return the reason why the portfolio's first choice comes before the first stored row, or else "".
 
-    It is expected nearer the best than a row of another shape; or its implementation was not in the race of the row,
-    and took less time than the row's where both were raced over shapes of the same features.
+    The row is of another shape, and ships and is not near, or is expected farther from the best; or the implementation
+    of the choice was not in the race of the row, and took less time than the row's where both were raced over shapes of
+    the same features.
     """
     first = choices[0]
     if first.portfolio is None or row.row is None or row.baseline:
         return ""
+    if (row.rung, row.origin) == ("nearest", "shipped") and row.distance is not None and row.distance > NEAR:
+        return f"the portfolio, which weighs more shapes, comes before what is {row.reason}"
     if _is_less(first.portfolio, row):
         return f"expected nearer the best than what is {row.reason}"
     of_row = next((each.portfolio for each in choices if each.implementation.name == row.row.implementation), None)
@@ -225,18 +231,9 @@ def _has_met(row: Trial, implementation: str, rows: "Iterable[Served]") -> bool:
 
 
 def _is_less(choice: PortfolioChoice, other: Provenance) -> bool:
-    """Return True if the choice is expected nearer the best than a row; nothing is nearer than a row of the shape.
-
-    Both regrets are known and the choice's is less. Or nothing is known of a row that ships, which had its vote in the
-    choice, and that of the choice is less than the distance of the row costs.
-    """
-    if other.rung == "exact":
+    """Return True if the choice is expected nearer the best than a row; nothing is nearer than a row of the shape."""
+    if other.rung == "exact" or other.expectation.recorded[0] is None:  # sources are hashed where both may be known
         return False
-    if other.expectation.recorded[0] is None:  # sources are not hashed for it at a pick: both would be of an older one
-        if (other.rung, other.origin) != ("nearest", "shipped") or other.distance is None:
-            return False
-        least = choice.expectation.recorded[0]
-        return least is not None and least < LOSS_PER_DISTANCE * other.distance
     least = choice.expectation.regret
     return least is not None and other.expected_regret is not None and least < other.expected_regret
 

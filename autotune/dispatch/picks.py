@@ -98,9 +98,9 @@ def get_kernel(
     4. ``default``: what the portfolio of the device's architecture has for such shapes; without one, the default of the
        first admitted implementation that supports the shape.
 
-    Of rung 2 and the portfolio's choice the one of the less expected regret is served, where both are known; where
-    nothing is of a row that ships and is more than 0.25 away, the choice. A row whose race lacked an implementation
-    that was faster at recorded shapes like this one gives way to that one's.
+    Of rung 2 and the portfolio's choice the one of the less expected regret is served, where both are known; of a row
+    that ships and is more than 0.25 away, the choice. A row whose race lacked an implementation that was faster at
+    recorded shapes like this one gives way to that one's.
 
     The user's table wins over the site's, that over those of installed packages, and these over the shipped one, where
     several have a row. Tables are read at the first call and kept until

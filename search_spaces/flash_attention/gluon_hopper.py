@@ -46,16 +46,15 @@ LEAST_GAIN_WINDOW: Final = 0.1
 NARROWEST_ESTIMATED: Final = 1024
 NEARLY: Final = 0.98
 # Workers, section and row order of what is tried: where all tiles of a head are alike, and where they differ. Of equal
-# estimates the first counts: one worker a multiprocessor, in alternating order or the longest tiles of a section first.
-# 10 x 64 heads over 324 tokens took 1.19 times as long in natural order by one worker less (H200, 2026-11-28).
+# estimates the first counts. What begins with the longest tiles of several heads ends evenly even where estimates err:
+# in natural order, 10 x 64 heads over 324 tokens took 1.19 times as long, 6 x 32 over 555 1.22 (H200, 2026-11-28).
 WORKERS: Final = ("sm", "sm-1", "2sm")
 ALIKE_ORDERS: Final = tuple((workers, 1, "natural") for workers in WORKERS)
 ORDERS: Final = (
-    ("sm", 1, "alternating"),
     *(("sm", section, "reversed") for section in (4, 16)),
-    *ALIKE_ORDERS,
-    *((workers, 1, "alternating") for workers in WORKERS[1:]),
     *((workers, section, "reversed") for section in (4, 16) for workers in WORKERS[1:]),
+    *((workers, 1, "alternating") for workers in WORKERS),
+    *ALIKE_ORDERS,
     ("tiles", 1, "reversed"),
 )
 # Keys and values of the heads of a section, which the L2 cache is to hold: an H100 has 50 MB (NVIDIA, "H100 Tensor Core
@@ -161,14 +160,28 @@ def default(shape: AttentionShape, device: Device) -> Config:
     gain = _least_gain(shape)
     if gain is None or _tile(usual) not in times or _has_few_narrow_tiles(shape, device):
         return usual
-    least, found = (1.0 - gain) * _estimate(usual, shape, device, times), usual
+    end = _estimate(usual, shape, device, times)
+    found, soonest = _soonest(usual, _tile(usual), shape, device)
+    if soonest >= (1.0 - gain) * end:
+        found = usual
+    least = (1.0 - gain) * min(end, soonest)  # of other tiles
     for tile, of_tile in times.items():
-        if makespan.lower_bound(shape, tile, of_tile, device.sm_count) >= NEARLY * least:
-            continue
-        ends = {rival: _estimate(rival, shape, device, times) for rival in _rivals(usual, tile, shape, device)}
-        if ends and (soonest := min(ends.values())) < least:
-            least, found = soonest, next(rival for rival, end in ends.items() if NEARLY * end <= soonest)
+        if tile != _tile(usual) and makespan.lower_bound(shape, tile, of_tile, device.sm_count) < least:
+            rival, soonest = _soonest(usual, tile, shape, device)
+            if soonest < least:
+                found, least = rival, soonest
     return found
+
+
+def _soonest(usual: Config, tile: tuple[int, int], shape: AttentionShape, device: Device) -> tuple[Config, float]:
+    """Return the first of the orders of a tile that end as soon as any, and the estimate of the soonest.
+
+    Of a tile that is not valid that is the usual schedule, and never.
+    """
+    times = makespan.TIMES[makespan.class_of(shape)]
+    ends = {rival: _estimate(rival, shape, device, times) for rival in _rivals(usual, tile, shape, device)}
+    soonest = min(ends.values(), default=math.inf)
+    return next((rival for rival, end in ends.items() if NEARLY * end <= soonest), usual), soonest
 
 
 def _least_gain(shape: AttentionShape) -> float | None:
@@ -195,7 +208,8 @@ def _rivals(usual: Config, tile: tuple[int, int], shape: AttentionShape, device:
     consumers, block_k = tile
     workers, section, row_order = ALIKE_ORDERS[0]
     order: dict[str, Value] = {"workers": workers, "section": section, "row_order": row_order}
-    config = Config({**usual, "consumers": consumers, "BLOCK_K": block_k, "results": "own", **order})
+    slots = _slots(shape, consumers, block_k)
+    config = Config({**usual, "consumers": consumers, "BLOCK_K": block_k, "slots": slots, "results": "own", **order})
     if consumers not in (2, usual["consumers"]):
         config = Config({**config, "ping_pong": "off"})
     if shared_bytes(config, shape) > device.shared_memory_bytes:
@@ -236,14 +250,16 @@ def usual_schedule(shape: AttentionShape, device: Device) -> Config:
     consumers = min(most, math.ceil(shape.seq_q / ROWS))
     is_ordered = shape.causal and _tiles_differ(shape, consumers)
     is_capped = bool(shape.softcap) and widest > 64  # 1.04 to 1.40 times as long by 128 keys (H200, 2026-11-27)
-    block_k = 64 if width_k > 192 or width_v > 128 or seen <= bounds.NARROW_WINDOW or is_capped else 128
+    sees_few = shape.causal and 64 < widest <= 128 and shape.seq_kv <= FEW_KEYS
+    is_short = width_k > 192 or width_v > 128 or seen <= bounds.NARROW_WINDOW or sees_few or is_capped
+    block_k = 64 if is_short else 128
     # Turns, and the queries of two tiles, hide what a tile waits for: of long ones that is little.
     takes_turns = not (is_longer if shape.causal else is_long)
     is_small = widest <= 64 and most == 2
     config = Config(
         consumers=consumers,
         BLOCK_K=block_k,
-        slots=2,
+        slots=_slots(shape, consumers, block_k),
         query_slots=2 if widest <= 128 and takes_turns else 1,
         ping_pong="issue" if takes_turns and shape.seq_q > ROWS else "off",
         values="late" if is_small else "early",
@@ -259,6 +275,16 @@ def usual_schedule(shape: AttentionShape, device: Device) -> Config:
         config = Config({**config, **_schedule_of_few_keys(shape, device, widest, seen)})
     fits = shared_bytes(config, shape) <= device.shared_memory_bytes
     return config if fits else Config({**config, "results": "queries"})
+
+
+def _slots(shape: AttentionShape, consumers: int, block_k: int) -> int:
+    """Return 4 where short blocks of heads of 128 fit so often, else 2.
+
+    There they take 0.96 times as long as two, of 12 shapes of up to 512 tokens (NVIDIA H200, 2026-11-28;
+    ``python -m benchmarks.served_regret --drawn 60 --seed 3``).
+    """
+    is_deep = (consumers, block_k) == (2, 64) and _widths(shape) == (128, 128) and not shape.softcap
+    return 4 if is_deep else 2
 
 
 def _heads_of_a_section(shape: AttentionShape, device: Device, consumers: int) -> int:

@@ -172,7 +172,7 @@ def test_an_implementation_without_recordings_leaves_the_others_in_order() -> No
     ("behind", "asked", "is_first"),
     [
         (0.4, LONG, True),
-        (0.4, sample.shape(7000), True),  # a row near by gives way as well
+        (0.4, sample.shape(7800), True),  # a row near by gives way as well
         (0.005, LONG, False),  # no race tells so little apart
         (0.0, LONG, False),
         (None, LONG, False),

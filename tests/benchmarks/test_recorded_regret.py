@@ -1,0 +1,81 @@
+"""Recorded shapes that are left out: their times, and what is served without them."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+
+from autotune.device import NVIDIA_H200
+from autotune.dispatch import alternatives_for
+from autotune.shape import AttentionShape
+from autotune.space import Config
+from autotune.table import shipped_grid
+from autotune.trial import Candidate, Stage
+from benchmarks import recorded_regret
+from benchmarks.recorded_shapes import RecordedShape
+from tests import sample
+
+GLUON: Final = Config(consumers=2)
+SHAPE: Final = sample.shape()
+
+
+def recorded(ratios: dict[Config, float], races: dict[str, float]) -> RecordedShape:
+    return RecordedShape(
+        shape=SHAPE,
+        device=NVIDIA_H200,
+        ratios=ratios,
+        default=sample.FAST,
+        source_hash="",
+        triton="3.6.0",
+        races=races,
+        newest_race=max(races, default=""),
+    )
+
+
+def test_times_are_over_the_best_of_all_implementations_that_met_in_a_race() -> None:
+    ours = recorded({sample.FAST: 1.0, sample.config(num_stages=4): 1.5}, {"b": 120.0, "a": 90.0})
+    other = recorded({GLUON: 1.0}, {"b": 100.0})
+    (times,) = recorded_regret.recorded_times({"triton": [ours], "gluon_hopper": [other]}).values()
+    assert times == {
+        Candidate("triton", sample.FAST): pytest.approx(1.2),
+        Candidate("triton", sample.config(num_stages=4)): pytest.approx(1.8),
+        Candidate("gluon_hopper", GLUON): pytest.approx(1.0),
+    }
+
+
+def test_implementations_that_never_met_are_not_compared() -> None:
+    ours, other = recorded({sample.FAST: 1.0}, {"a": 90.0}), recorded({GLUON: 1.0}, {"b": 100.0})
+    assert not recorded_regret.recorded_times({"triton": [ours], "gluon_hopper": [other]})
+    elsewhere = replace(other, shape=sample.shape(512))
+    assert len(recorded_regret.recorded_times({"triton": [ours], "gluon_hopper": [elsewhere]})) == 2
+
+
+def test_what_the_others_serve_takes_as_long_as_was_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the newest race of the shape in the tables that ship, with other code than the benchmark reads it by."""
+    asked: list[AttentionShape] = []
+
+    def serve(shape: Any, device: Any, rows: Sequence[Any], *rest: Any, portfolio: Sequence[Any]) -> Any:
+        asked.append(shape)
+        assert rows
+        assert portfolio
+        assert all(each.trial.shape != shape for each in rows)
+        assert all(row.shape != shape and row.device.arch == device.arch for row in portfolio)
+        return alternatives_for(shape, device, rows, *rest, portfolio=portfolio)
+
+    monkeypatch.setattr(recorded_regret, "alternatives_for", serve)
+    found = list(recorded_regret.leave_out_each("flash_attention_varlen"))
+    assert len(found) == len(asked) >= 20
+    decided = [(device, each) for device, each in found if each is not None]
+    assert len(decided) >= 0.8 * len(found)
+    assert all(each.rung != "exact" and each.regret >= 0.0 for _, each in decided)
+    grid = shipped_grid("flash_attention_varlen")
+    checked = 0
+    for device, each in decided:
+        of_shape = [row for row in grid if (row.shape, row.device, row.stage) == (each.pick.shape, device, Stage.RACE)]
+        newest = max(row.race_id for row in of_shape)
+        times = {row.candidate: row.timing.median_us for row in of_shape if row.race_id == newest and row.timing}
+        if each.pick.candidate in times and each.best in times:
+            ratio = times[each.pick.candidate] / times[each.best]
+            checked += each.regret == pytest.approx(ratio - 1.0, abs=1e-6)
+    assert checked >= 10
