@@ -2,15 +2,17 @@
 
 On the GPU here, for heads of 64, 128 and 256, full and causal, and for few queries on many keys: of each implementation
 of ours the default is run over the same inputs again and again, and every output must be the same to the bit; then the
-default and every valid config that differs from it in one parameter is launched ``--launches`` times in a row. Launches
-are made by a process of its own, which is killed where a schedule hangs: then the last config it named is the one. All
-is compiled before, in parallel. Exits with 1 after a difference, an error or a hang, or if one that is named supports
-nothing here.
+default and every valid config that differs from it in one parameter is launched ``--launches`` times in a row, by CUDA
+graphs. Launches are made by a process of its own, which is killed where a schedule hangs: then the last config it named
+is the one. All is compiled before, in parallel, the next implementation while one is launched. Exits with 1 after a
+difference, an error or a hang, or if one that is named supports nothing here.
 """
 
 import argparse
+import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final
 
 from autotune import platforms
@@ -27,12 +29,13 @@ from benchmarks.model_grid.knowledge import neighbours
 OPERATION: Final = "flash_attention"
 MODULE: Final = "benchmarks.endurance"
 LAUNCHES, REPEATS = 10_000, 1000
-BATCH: Final = 128  # launches between two waits for the device: a queue is not longer than this
-# A launch of these shapes takes 20 to 60 us (NVIDIA H200, 2026-11-24), all of one implementation a minute or two.
+BATCH: Final = 125  # launches of a graph, between two waits for the device
+# Twice the batch took 20 to 60 us a launch (NVIDIA H200, 2026-11-24), so that all of one implementation, some 180
+# schedules, should take less than a minute.
 SECONDS: Final = 400.0
 REFUSED: Final = "  not launched: "  # begins the line below a config that the toolchain refuses
 SHAPES: Final = tuple(
-    AttentionShape(batch=4, heads=16, kv_heads=4, seq_q=1000, head_dim=head_dim, causal=causal)
+    AttentionShape(batch=2, heads=16, kv_heads=4, seq_q=1000, head_dim=head_dim, causal=causal)
     for head_dim in (64, 128, 256)
     for causal in (False, True)
 ) + tuple(
@@ -94,10 +97,7 @@ def _fails(
             raise
         print(f"{REFUSED}{str(error).splitlines()[0]}")
         return False
-    for number in range(launches):
-        kernel.launch(config, inputs, outputs)
-        if number % BATCH == 0:
-            torch.cuda.synchronize()
+    _launch_often(lambda: kernel.launch(config, inputs, outputs), launches)
     differs = torch.zeros((), dtype=torch.bool, device="cuda")
     for _ in range(repeats):
         for output in outputs:
@@ -108,6 +108,19 @@ def _fails(
     if is_different := bool(differs.item()):
         print(f"  differs within {repeats} runs")
     return is_different
+
+
+def _launch_often(launch: Callable[[], object], launches: int) -> None:
+    """Launch so many times in a row, and at most ``BATCH`` - 1 more, with no time between, which Python would take."""
+    import torch
+
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(min(BATCH, launches)):
+            launch()
+    for _ in range(math.ceil(launches / BATCH)):
+        graph.replay()
+        torch.cuda.synchronize()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -128,24 +141,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.exit(f"{MODULE}: {', '.join(each.name for each in chosen if each not in able)}: no shape is supported here")
     if given.launch:
         return 1 if sum(launch_all(each, given.launches, given.repeats) for each in able) else 0
-    code = 0
-    for each in able:
-        compile_all(each)
-        words = (each.name, "--launch", f"--launches={given.launches}", f"--repeats={given.repeats}")
-        ended = processes.run(MODULE, *words, seconds=SECONDS)
-        lines = ended.output.splitlines()
-        refused = sum(line.startswith(REFUSED) for line in lines)
-        count = sum(line.startswith(each.name) for line in lines) - refused
-        how = {None: "hung", 0: "all well"}.get(ended.code, f"ended with {ended.code}")
-        runs = f"{len(shapes_of(each))} defaults of {given.repeats} runs in {ended.seconds:.0f} s"
-        print(
-            f"{each.name}: {count} schedules of {given.launches} launches, {refused} not launched, {runs}: {how}",
-            flush=True,
+    with ThreadPoolExecutor(1) as ahead:
+        compiled = [ahead.submit(compile_all, each) for each in able]
+        return max(
+            endure(each, compiling, given.launches, given.repeats)
+            for each, compiling in zip(able, compiled, strict=True)
         )
-        if ended.code != 0:
-            print(ended.tail(), flush=True)
-            code = 1
-    return code
+
+
+def endure(
+    implementation: Implementation[AttentionShape], compiling: "Future[None]", launches: int, repeats: int
+) -> int:
+    """Launch a compiled implementation by a process of its own, and print how that ended; return 1 if not well."""
+    compiling.result()
+    name = implementation.name
+    words = (name, "--launch", f"--launches={launches}", f"--repeats={repeats}")
+    ended = processes.run(MODULE, *words, seconds=SECONDS)
+    lines = ended.output.splitlines()
+    refused = sum(line.startswith(REFUSED) for line in lines)
+    count = sum(line.startswith(name) for line in lines) - refused
+    how = {None: "hung", 0: "all well"}.get(ended.code, f"ended with {ended.code}")
+    runs = f"{len(shapes_of(implementation))} defaults of {repeats} runs in {ended.seconds:.0f} s"
+    print(f"{name}: {count} schedules of {launches} launches, {refused} not launched, {runs}: {how}", flush=True)
+    if ended.code == 0:
+        return 0
+    print(ended.tail(), flush=True)
+    return 1
 
 
 if __name__ == "__main__":
