@@ -47,6 +47,25 @@ def test_the_implementation_that_was_faster_at_the_shapes_near_is_served_with_wh
     assert first_of_both(sample.shape(6000), *rows[:2], *unraced[2:]).candidate.implementation == "triton"
 
 
+def test_of_a_class_without_recordings_the_implementation_comes_first_that_is_faster_in_others() -> None:
+    shapes = [sample.shape(seq) for seq in (512, 1024, 8192)]
+    rows = [
+        *(sample.assignment(shape, behind=behind) for shape, behind in zip(shapes, (0.0, 0.2, 0.3), strict=True)),
+        *(of_gluon(shape, behind) for shape, behind in zip(shapes, (0.1, 0.0, 0.0), strict=True)),
+    ]
+    asked = sample.shape(head_dim=64)
+    found = first_of_both(asked, *rows)
+    assert found.candidate.implementation == "gluon_hopper"
+    assert found.candidate.config == GLUON.space.default(asked, NVIDIA_H200)
+    assert found.provenance.expectation.recorded == (None, 0)
+    assert first_of_both(asked, *rows[:2], *rows[3:5]).candidate.implementation == "triton"  # two shapes say too little
+    of_class = [
+        sample.assignment(sample.shape(512, head_dim=64), behind=0.0),
+        of_gluon(sample.shape(512, head_dim=64), 0.1),
+    ]
+    assert first_of_both(asked, *rows, *of_class).candidate.implementation == "triton"
+
+
 @pytest.mark.parametrize(
     ("rivals", "behind", "expected"),
     [
