@@ -323,7 +323,7 @@ def test_a_search_on_a_gpu_begins_with_what_tables_alone_serve(
     shape, chosen = sample.shape(512), sample.config(num_stages=3)
     write_portfolio([sample.assignment(shape, chosen)], results=tmp_path / "results")
     winners = Path("nvidia_h200/flash_attention/triton.parquet")
-    write_shipped(winners, [sample.trial(sample.shape(512, batch=48))], results=tmp_path / "results")
+    write_shipped(winners, [sample.trial(sample.shape(512, batch=36))], results=tmp_path / "results")
     pinned = sample.config(BLOCK_K=32)
     blocks = "BLOCK_Q=256,BLOCK_K=256,num_stages=4" if setting.startswith("invalid") else "BLOCK_K=32"
     if setting.endswith("AUTOTUNE_CONFIG"):
@@ -353,7 +353,7 @@ def test_a_gpu_begins_with_what_is_served_and_measures_what_people_write_beside(
     shape, chosen = sample.shape(512), sample.config(num_stages=3)
     write_portfolio([sample.assignment(shape, chosen)], results=tmp_path / "results")
     winners = Path("nvidia_h200/flash_attention/triton.parquet")
-    write_shipped(winners, [sample.trial(sample.shape(512, batch=48))], results=tmp_path / "results")
+    write_shipped(winners, [sample.trial(sample.shape(512, batch=36))], results=tmp_path / "results")
     dispatch.reload()
     executor = FakeExecutor(time_us=lambda config: 100.0 + config.integer("BLOCK_K") + config.integer("num_stages"))
     monkeypatch.setattr(tuner, "open_executor", lambda *_: executor)
