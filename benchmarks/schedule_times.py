@@ -20,7 +20,8 @@ import numpy as np
 
 from autotune.device import Device
 from autotune.registry import get_implementation
-from autotune.search_spaces.flash_attention import gluon_hopper, makespan
+from autotune.search_spaces.flash_attention import makespan
+from autotune.search_spaces.flash_attention.gluon_hopper_default import schedule_of, usual_schedule
 from autotune.search_spaces.flash_attention.makespan import TileSchedule, Times
 from autotune.shape import AttentionShape
 from autotune.table import Store, shipped_grid, shipped_sweeps, shipped_winners
@@ -57,7 +58,7 @@ def observe(trials: Iterable[Trial], *, windows: bool = False) -> dict[tuple[int
         if not usual or trial.status is not Status.OK or trial.timing is None or trial.outcome.conditions.contended:
             continue
         assert isinstance(shape, AttentionShape)
-        schedule = gluon_hopper.schedule_of(trial.config, trial.device)
+        schedule = schedule_of(trial.config, trial.device)
         tiles = shape.batch * shape.heads * math.ceil(shape.seq_q / schedule.rows)
         if (shape.window is not None) == windows and tiles <= MOST_TILES:
             key = shape, trial.device, schedule
@@ -153,7 +154,7 @@ def print_changed(recordings: Iterable[RecordedShape]) -> None:
     print_head("usual", "default", "shape", "")
     for each in recordings:
         assert isinstance(each.shape, AttentionShape)
-        usual = gluon_hopper.usual_schedule(each.shape, each.device)
+        usual = usual_schedule(each.shape, each.device)
         if each.default != usual:
             ratios = (each.ratios.get(config, math.nan) for config in (usual, each.default))
             differs = {name: value for name, value in each.default.items() if value != usual[name]}

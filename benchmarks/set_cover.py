@@ -83,7 +83,7 @@ def assign(
 def devices_apart(recordings: Iterable[RecordedShape]) -> float | None:
     """Return how far apart the regrets of the default are on two devices, where one shape was recorded on both.
 
-    That is the mean of the differences, of either sign; None where fewer than ``MIN_EVIDENCE`` shapes tell.
+    That is the mean of the differences, of either sign; None where there are fewer than ``MIN_EVIDENCE``.
     """
     shapes: dict[Shape, list[float]] = {}
     for each in recordings:
@@ -96,11 +96,16 @@ def devices_apart(recordings: Iterable[RecordedShape]) -> float | None:
 def default_regret(recording: RecordedShape, recordings: Iterable[RecordedShape], apart: float | None) -> float | None:
     """Return what the default loses, by another device of the architecture where it was not timed on this one.
 
-    There the most counts that it lost for this shape, where it is the same config, and ``apart`` in addition.
+    There the most counts that it lost for this shape, where it is the same config, of the same source by the same
+    Triton, and ``apart`` in addition.
     """
     if (own := recording.regret(None)) is not None or apart is None:
         return own
-    same = (each for each in recordings if (each.shape, each.default) == (recording.shape, recording.default))
+
+    def identity(each: RecordedShape) -> tuple[object, ...]:
+        return each.shape, each.default, each.source_hash, each.triton
+
+    same = (each for each in recordings if identity(each) == identity(recording))
     known = [regret for each in same if (regret := each.regret(None)) is not None]
     return max(known) + apart if known else None
 

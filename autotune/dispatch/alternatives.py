@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from autotune.table import Assignment, Served
 
 # How far the shape of a row that ships may be for it to come before the portfolio's choice, in which it had its vote.
-# Where a recorded shape was left out and the nearest was 0.28 to 0.9 away, the choice lost less at 7 of the 9 at which
-# another candidate is served, by up to 29 %, and more at 2, by 0.3 and 5 % (dense attention and paged decode, NVIDIA
-# H200, 2026-11-28; ``python -m benchmarks.served_regret --recorded`` with and without).
+# Where a recorded shape was left out and the nearest was 0.37 to 0.84 away, the choice lost less at 8 of 10 at which it
+# is another candidate, by up to 29 %, and more at 2, by 0.3 and 5 % (dense attention and paged decode, NVIDIA H200,
+# 2026-11-28; ``python -m benchmarks.served_regret --recorded`` with and without).
 NEAR: Final = 0.25
 
 
@@ -164,7 +164,7 @@ def _choices(
         for each in choices
         if each.portfolio is not None and each.portfolio.times
     }
-    choices = _fastest_first(choices, times or _typical_times(portfolio))
+    choices = _fastest_first(choices, times or _typical_times(portfolio, (each.name for each, _ in defaults)))
     if is_adrift:
         choices.sort(key=lambda each: each.portfolio is None)
     first = choices[0]
@@ -180,7 +180,11 @@ def _with_portfolio(
 ) -> list[Alternative]:
     """Add what the architecture's portfolio has for the shape; ``why`` says why no row is served."""
     if found and (reason := _why_before(choices, found[0].provenance, rows)):
-        return [_own_row(choices[0].implementation, found) or choices[0].serve(device, reason), *found]
+        first, *others = choices
+        if _is_far(found[0].provenance):  # where the first declines a call, the others' choices are as much nearer
+            before = [first, *(choice for choice in others if choice.portfolio is not None)]
+            return [*(choice.serve(device, reason) for choice in before), *found]
+        return [_own_row(first.implementation, found) or first.serve(device, reason), *found]
     return [*found, *(choice.serve(device, why) for choice in choices)]
 
 
@@ -200,18 +204,24 @@ def _fastest_first(choices: "Sequence[_Choice]", times: Mapping[str, float]) -> 
     return found
 
 
-def _typical_times(portfolio: "Iterable[Assignment]") -> dict[str, float]:
-    """Return the mean logarithms of implementations' times over those of the best of all, where they met others.
+def _typical_times(portfolio: "Iterable[Assignment]", names: Iterable[str]) -> dict[str, float]:
+    """Return the mean logarithms of implementations' times over the best, at all shapes at which all of them met.
 
-    They stand for those of a class of which nothing is recorded. Of 13 classes of dense attention, packed sequences and
-    paged prefill, each left out, the implementation so chosen is faster in the mean at 12 than the first admitted one,
-    by 1.02 to 2.8 times, and 1.02 times slower at one (NVIDIA H200 and H100, 2026-11-28).
+    They stand for those of a class of which nothing is recorded. Of 16 classes of dense attention, packed sequences and
+    paged prefill, each left out, the implementation so chosen is faster in the mean than the first admitted one at 15,
+    by 1.03 to 2.8 times, and takes 1.02 times as long at one (NVIDIA H200 and H100, 2026-11-28).
     """
-    behind: dict[str, list[float]] = {}
+    behind: dict[tuple[Shape, Device], dict[str, float]] = {}
     for row in portfolio:
         if row.behind is not None:
-            behind.setdefault(row.implementation, []).append(math.log1p(row.behind))
-    return {name: sum(known) / len(known) for name, known in behind.items() if len(known) >= MIN_EVIDENCE}
+            behind.setdefault((row.shape, row.device), {})[row.implementation] = math.log1p(row.behind)
+    met = {name for times in behind.values() for name in times}.intersection(names)
+    shared = [times for times in behind.values() if met <= times.keys()]
+    return (
+        {name: sum(times[name] for times in shared) / len(shared) for name in met}
+        if len(shared) >= MIN_EVIDENCE
+        else {}
+    )
 
 
 def _why_before(choices: "Sequence[_Choice]", row: Provenance, rows: "Iterable[Served]") -> str:
@@ -224,7 +234,7 @@ def _why_before(choices: "Sequence[_Choice]", row: Provenance, rows: "Iterable[S
     first = choices[0]
     if first.portfolio is None or row.row is None or row.baseline:
         return ""
-    if (row.rung, row.origin) == ("nearest", "shipped") and row.distance is not None and row.distance > NEAR:
+    if _is_far(row):
         return f"the portfolio, which weighs more shapes, comes before what is {row.reason}"
     if _is_less(first.portfolio, row):
         return f"expected nearer the best than what is {row.reason}"
@@ -245,6 +255,11 @@ def _has_met(row: Trial, implementation: str, rows: "Iterable[Served]") -> bool:
         for each in rows
         if each.trial.implementation == implementation
     )
+
+
+def _is_far(row: Provenance) -> bool:
+    """Return True if a row ships and is of a shape that is not near, under any power cap."""
+    return row.origin == "shipped" and row.distance is not None and row.distance > NEAR
 
 
 def _is_less(choice: PortfolioChoice, other: Provenance) -> bool:

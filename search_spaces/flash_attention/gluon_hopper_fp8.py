@@ -12,14 +12,8 @@ from autotune.implementation import Implementation
 from autotune.search_spaces import bounds
 from autotune.search_spaces.flash_attention import makespan
 from autotune.search_spaces.flash_attention.byte_groups import byte_widths, value_parts
-from autotune.search_spaces.flash_attention.gluon_hopper import (
-    ALIKE_ORDERS,
-    BARRIER_BYTES,
-    GROUP_THREADS,
-    LONG,
-    ORDERS,
-    schedule_of,
-)
+from autotune.search_spaces.flash_attention.gluon_hopper_bounds import BARRIER_BYTES, GROUP_THREADS
+from autotune.search_spaces.flash_attention.gluon_hopper_default import ALIKE_ORDERS, LONG, ORDERS, schedule_of
 from autotune.search_spaces.flash_attention.warp_groups import REGISTERS, ROWS
 from autotune.search_spaces.sources import SHARED, kernel_files
 from autotune.shape import AttentionShape

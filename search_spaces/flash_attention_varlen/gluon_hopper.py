@@ -9,7 +9,9 @@ from autotune.dtypes import ITEM_BYTES
 from autotune.errors import InvalidShapeError
 from autotune.implementation import Implementation
 from autotune.search_spaces import bounds, flash_attention
-from autotune.search_spaces.flash_attention import gluon_hopper as dense
+from autotune.search_spaces.flash_attention import gluon_hopper_bounds as dense
+from autotune.search_spaces.flash_attention.gluon_hopper import PARAMETERS as DENSE_PARAMETERS
+from autotune.search_spaces.flash_attention.gluon_hopper_default import usual_schedule
 from autotune.search_spaces.flash_attention.warp_groups import ROWS
 from autotune.search_spaces.sources import SHARED, kernel_files
 from autotune.shape import AttentionShape
@@ -18,7 +20,7 @@ from autotune.varlen_shape import VarlenShape
 
 ORDER_OF_DENSE: Final[dict[str, Any]] = {"section": 1, "row_order": "natural"}  # parameters that are not ours
 PARAMETERS: Final = (
-    *(each for each in dense.PARAMETERS if each.name not in ORDER_OF_DENSE),
+    *(each for each in DENSE_PARAMETERS if each.name not in ORDER_OF_DENSE),
     # As of ``search_spaces.flash_attention_varlen.triton``; a kernel before this one finds the order out, once a call.
     Parameter("sequences", ("packed", "longest")),
     # Which tiles are neighbours: those of one head, or the heads of one row of tiles.
@@ -76,7 +78,7 @@ def default(shape: VarlenShape, device: Device) -> Config:
     """
     if (problem := supports(shape, device)) is not None:
         raise InvalidShapeError(problem)
-    usual = dense.usual_schedule(as_dense(shape), device)
+    usual = usual_schedule(as_dense(shape), device)
     values: dict[str, Any] = {name: value for name, value in usual.items() if name not in ORDER_OF_DENSE}
     values["consumers"] = min(usual.integer("consumers"), max(2, math.ceil(shape.mean_seq_q / ROWS)))
     is_sorted = not shape.is_even and _products(shape) >= ORDERED_PRODUCTS

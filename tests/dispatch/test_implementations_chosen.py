@@ -66,6 +66,19 @@ def test_of_a_class_without_recordings_the_implementation_comes_first_that_is_fa
     assert first_of_both(asked, *rows, *of_class).candidate.implementation == "triton"
 
 
+def test_before_a_row_of_a_far_shape_stand_the_choices_of_all_implementations() -> None:
+    """So that the far row is not what a call gets that the first one declines."""
+    far = Served(sample.trial(sample.shape(6000)), "shipped")
+    chosen = sample.config(num_stages=4)
+    rows = [sample.assignment(LONG, chosen, behind=0.2), of_gluon(LONG, 0.0)]
+    found = alternatives_for(LONG, NVIDIA_H200, [far], [IMPLEMENTATION, GLUON], portfolio=rows)
+    default = GLUON.space.default(LONG, NVIDIA_H200)
+    assert [each.candidate.config for each in found][:3] == [default, chosen, far.trial.config]
+    # Of an implementation without a choice the far row comes before the space's default.
+    found = alternatives_for(LONG, NVIDIA_H200, [far], [GLUON, IMPLEMENTATION], portfolio=rows[1:])
+    assert [each.candidate.config for each in found][:2] == [default, far.trial.config]
+
+
 @pytest.mark.parametrize(
     ("rivals", "behind", "expected"),
     [

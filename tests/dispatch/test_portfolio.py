@@ -305,6 +305,16 @@ def test_a_winner_that_ships_and_is_not_near_gives_way_to_a_choice_that_it_had_a
         )
 
 
+def test_a_far_winner_under_another_power_cap_gives_way_as_well(tables: Tables) -> None:
+    """It ships as rows under this cap do, and had its vote."""
+    capped = replace(NVIDIA_H200, power_cap_watts=600)
+    elsewhere = sample.trial(sample.shape(causal=False))  # by which the name stands for the higher cap
+    tables.ship(elsewhere, replace(sample.trial(NEAR), device=capped))
+    assert get_kernel(sample.shape(), device=H200).provenance.rung == "same model"
+    tables.cover(*recorded(chosen=THIRD))
+    assert get_kernel(sample.shape(), device=H200).config == THIRD
+
+
 def test_it_is_a_miss_still(tables: Tables) -> None:
     tables.cover(sample.assignment(chosen=SLOWER))
     with pytest.raises(

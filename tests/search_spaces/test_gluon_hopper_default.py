@@ -3,7 +3,7 @@
 import pytest
 
 from autotune.device import NVIDIA_H200
-from autotune.search_spaces.flash_attention.gluon_hopper import usual_schedule
+from autotune.search_spaces.flash_attention.gluon_hopper_default import usual_schedule
 from autotune.shape import AttentionShape
 from autotune.table.portfolios import shipped_portfolios
 

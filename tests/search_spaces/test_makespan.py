@@ -9,7 +9,8 @@ import pytest
 
 from autotune.device import NVIDIA_H200
 from autotune.search_spaces.flash_attention import makespan
-from autotune.search_spaces.flash_attention.gluon_hopper import IMPLEMENTATION, schedule_of, usual_schedule
+from autotune.search_spaces.flash_attention.gluon_hopper import IMPLEMENTATION
+from autotune.search_spaces.flash_attention.gluon_hopper_default import schedule_of, usual_schedule
 from autotune.search_spaces.flash_attention.makespan import TIMES, TileSchedule, Times, class_of, estimate
 from autotune.shape import AttentionShape
 from autotune.space import Config
