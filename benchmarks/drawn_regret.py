@@ -206,16 +206,11 @@ def measure_all(
 
 def summarize(found: Sequence[Decided], wanted: int, *, only_other_device: bool) -> tuple[list[str], bool]:
     """Return the lines on all that was decided, and True if all was and is within the limits."""
-    limits = (OTHER_MEDIAN_LIMIT,) if only_other_device else (MEDIAN_LIMIT, TAIL_LIMIT)
-    text = f"wanted at most {' and '.join(f'{limit:.0%}' for limit in limits)}"
+    median, tail = (nearest_rank([each.regret for each in found], share) for share in (0.5, TAIL))
+    limits = [(median, OTHER_MEDIAN_LIMIT)] if only_other_device else [(median, MEDIAN_LIMIT), (tail, TAIL_LIMIT)]
+    text = f"wanted at most {' and '.join(f'{limit:.0%}' for _, limit in limits)}"
     lines = [_decided_line(found, wanted), *_regret_lines(found, text), _expected_line(found)]
-    return lines, len(found) == wanted and is_near_best(found, *limits)
-
-
-def is_near_best(found: Sequence[Decided], median: float = MEDIAN_LIMIT, tail: float = math.inf) -> bool:
-    """Return True if the regrets that were found have at most this median and this 95th percentile."""
-    regrets = [each.regret for each in found]
-    return nearest_rank(regrets, 0.5) <= median and nearest_rank(regrets, TAIL) <= tail
+    return lines, len(found) == wanted and all(value <= limit for value, limit in limits)
 
 
 def summarize_expected(found: Sequence[Decided], wanted: int, *, only_other_device: bool) -> tuple[list[str], bool]:

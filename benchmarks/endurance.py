@@ -29,9 +29,9 @@ from benchmarks.model_grid.knowledge import neighbours
 OPERATION: Final = "flash_attention"
 MODULE: Final = "benchmarks.endurance"
 LAUNCHES, REPEATS = 10_000, 1000
-BATCH: Final = 125  # launches of a graph, between two waits for the device
-# Twice the batch took 20 to 60 us a launch (NVIDIA H200, 2026-11-24), so that all of one implementation, some 180
-# schedules, should take less than a minute.
+GRAPH_LAUNCHES: Final = 125  # launches of a graph, between two waits for the device
+# Batches of 4 took 20 to 60 us a launch (NVIDIA H200, 2026-11-24), and these are of 2: of one implementation, some 180
+# schedules, that makes about a minute.
 SECONDS: Final = 400.0
 REFUSED: Final = "  not launched: "  # begins the line below a config that the toolchain refuses
 SHAPES: Final = tuple(
@@ -111,14 +111,14 @@ def _fails(
 
 
 def _launch_often(launch: Callable[[], object], launches: int) -> None:
-    """Launch so many times in a row, and at most ``BATCH`` - 1 more, with no time between, which Python would take."""
+    """Launch so many times in a row, or a few more, by a graph: Python would leave time between."""
     import torch
 
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        for _ in range(min(BATCH, launches)):
+        for _ in range(min(GRAPH_LAUNCHES, launches)):
             launch()
-    for _ in range(math.ceil(launches / BATCH)):
+    for _ in range(math.ceil(launches / GRAPH_LAUNCHES)):
         graph.replay()
         torch.cuda.synchronize()
 
@@ -141,12 +141,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.exit(f"{MODULE}: {', '.join(each.name for each in chosen if each not in able)}: no shape is supported here")
     if given.launch:
         return 1 if sum(launch_all(each, given.launches, given.repeats) for each in able) else 0
-    with ThreadPoolExecutor(1) as ahead:
+    ahead = ThreadPoolExecutor(1)
+    try:
         compiled = [ahead.submit(compile_all, each) for each in able]
-        return max(
+        codes = [
             endure(each, compiling, given.launches, given.repeats)
             for each, compiling in zip(able, compiled, strict=True)
-        )
+        ]
+    finally:
+        ahead.shutdown(cancel_futures=True)
+    return max(codes, default=0)
 
 
 def endure(

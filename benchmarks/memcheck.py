@@ -9,9 +9,11 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import Final
 
 from autotune import platforms
+from autotune.executor.compile_pool import limit_jobs
 from autotune.lab.machine.cuda_tools import find_tool, why_no_sanitizer
 from autotune.registry import get_implementation, load_definition, load_kernel
 from autotune.table import shipped_winners
@@ -27,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command: launch once as it is, which compiles everything, then under the sanitizer."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.memcheck", description=__doc__)
     parser.add_argument("operations", nargs="*", metavar="OPERATION", help=f"[default: {' '.join(OPERATIONS)}]")
-    jobs = min(MOST_JOBS, len(os.sched_getaffinity(0)))
+    jobs = min(MOST_JOBS, limit_jobs(None).count)
     parser.add_argument("--jobs", type=int, default=jobs, help="processes at once [default: %(default)s here]")
     parser.add_argument("--launch", type=parse_part, metavar="I/N", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
@@ -47,11 +49,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run_parts(watch: Sequence[str], names: Sequence[str], jobs: int, environment: Mapping[str, str]) -> int:
     """Launch the winners by so many processes at once, each under what watches it; return 1 if one fails."""
     program = [*watch, sys.executable, "-m", "benchmarks.memcheck", *names, "--launch"]
-    running = [
-        subprocess.Popen([*program, f"{number}/{jobs}"], env={**os.environ, **environment})
-        for number in range(1, jobs + 1)
-    ]
-    return max(min(1, abs(each.wait())) for each in running)
+    with ExitStack() as running:
+        parts = [
+            running.enter_context(subprocess.Popen([*program, f"{number}/{jobs}"], env={**os.environ, **environment}))
+            for number in range(1, jobs + 1)
+        ]
+    return int(any(part.returncode != 0 for part in parts))
 
 
 def launch_winners(operation: str, part: tuple[int, int]) -> int:

@@ -31,6 +31,7 @@ from autotune.table import Store
 from autotune.trial import Stage
 from autotune.tuning import draw_shapes, tune
 from benchmarks.console import open_gpu, print_head, print_row, require_gpu
+from benchmarks.drawn_regret import stored_rows
 from benchmarks.shipped_problems import OPERATION, TOKENS, WIDTH, benchmark_shape
 from benchmarks.user_tables import tables_in
 
@@ -100,9 +101,21 @@ def compare(operation: Operation[Any], shape: Shape, executor: Executor, against
     return peer / ours.median_us
 
 
-def unraced(shapes: Sequence[Shape], store: Store) -> list[Shape]:
-    """Return the shapes that a store has no race of."""
-    raced = {row.shape for row in store.trials(OPERATION) if row.stage is Stage.RACE}
+def search(shapes: Sequence[Shape], store: Store, seconds: float) -> None:
+    """Search each shape for so many seconds; not again what the store has a race of, measured as it would be here."""
+    with open_gpu("prefill") as executor:
+        left = unraced(shapes, executor, store)
+    if left:
+        try:
+            tune(left, budget=seconds, store=store, must_measure=True)
+        except AutotuneError as error:  # of the only one that was left
+            print(f"not searched: {error}")
+
+
+def unraced(shapes: Sequence[Shape], executor: Executor, store: Store) -> list[Shape]:
+    """Return the shapes that a store has no race of that was measured as this executor measures."""
+    rows = stored_rows(get_operation(OPERATION), executor, store)
+    raced = {row.shape for row in rows if row.stage is Stage.RACE}
     return [shape for shape in shapes if shape not in raced]
 
 
@@ -147,9 +160,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     require_gpu("prefill")
     with tables_in(given.store) as folder:
         if given.tune is not None:
-            shapes = [shape for part in wanted.values() for shape in part.shapes]
-            if left := unraced(shapes, Store(folder)):
-                tune(left, budget=given.tune, store=Store(folder), must_measure=True)
+            search([shape for part in wanted.values() for shape in part.shapes], Store(folder), given.tune)
         with open_gpu("prefill") as executor:
             met = [run_part(name, part, executor) for name, part in wanted.items()]
     return 0 if all(met) else 1

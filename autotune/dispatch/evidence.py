@@ -1,9 +1,9 @@
 """Evidence of how near the best a pick is, by recordings, and where there is none.
 
 An expected regret is a mean of measurements that were made as the pick is used: on the same model of device, on shapes
-of the same features, with this source and this Triton. Where a space's default was not timed at a recorded shape on this
-model, but on another one of the architecture, what it lost there stands for it, and what models differ by in addition
-(``autotune.table.Assignment.left_out_regret``). It is never less than what a race can tell apart.
+of the same features, with this source and this Triton. Where a space's default was not timed at a recorded shape on
+this model, but on another one of the architecture, what it lost there stands for it, and what models differ by in
+addition (``autotune.table.Assignment.left_out_regret``). It is never less than what a race can tell apart.
 """
 
 import math

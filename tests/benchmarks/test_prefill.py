@@ -1,5 +1,6 @@
 """Prefill beside its peers: the parts, what is compared, and what falls short."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +21,10 @@ class Racer:
     """Answers races by the same times."""
 
     device = NVIDIA_H200
+    name = "gpu"
+
+    def toolchain_of(self, implementation: str) -> Any:
+        return sample.TOOLCHAIN
 
     def __init__(self, status: Status = Status.OK) -> None:
         self.status = status
@@ -72,12 +77,16 @@ def test_a_shape_without_a_peer_counts_only_where_the_peer_is_named(monkeypatch:
     assert not prefill.run_part("cells", prefill.PeerComparison(shapes, "sdpa cudnn", 1.0), executor)
 
 
-def test_what_a_store_has_a_race_of_is_not_searched_again(tmp_path: Path) -> None:
-    shapes = prefill.parts(0, 3, is_tuned=True)["drawn"].shapes
+def test_what_a_store_has_a_race_of_that_was_measured_as_here_is_not_searched_again(tmp_path: Path) -> None:
+    shapes = prefill.parts(0, 6, is_tuned=True)["drawn"].shapes
+    executor: Any = Racer()
     store = Store(tmp_path)
-    assert prefill.unraced(shapes, store) == list(shapes)
-    store.append([sample.trial(shapes[1], stage=Stage.RACE), sample.trial(shapes[2], stage=Stage.SCREEN)])
-    assert prefill.unraced(shapes, store) == [shapes[0], shapes[2]]
+    assert prefill.unraced(shapes, executor, store) == list(shapes)
+    h100 = replace(NVIDIA_H200, name="NVIDIA H100 80GB HBM3", memory_mib=81559)
+    store.append([sample.trial(shapes[1]), sample.trial(shapes[2], stage=Stage.SCREEN)])
+    store.append([sample.trial(shapes[3], device=h100)])
+    store.append([sample.trial(shapes[4], source_hash="ab" * 32), sample.trial(shapes[5], executor="replay")])
+    assert prefill.unraced(shapes, executor, store) == [shapes[0], *shapes[2:]]
 
 
 def test_a_store_keeps_nothing_where_nothing_is_searched(capsys: pytest.CaptureFixture[str]) -> None:

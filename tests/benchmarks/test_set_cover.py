@@ -153,7 +153,7 @@ def test_a_rule_that_was_not_timed_loses_what_it_did_on_another_device_and_what_
     # Two shapes do not say how far devices are apart, and what another config or source lost is no evidence.
     assert left_out(*h100s[:2], untimed)[shapes[3]] is None
     for change in ({"default": C}, {"source_hash": "ab" * 32}, {"triton": "3.9.0"}):
-        changed: RecordedShape = replace(untimed, **change)  # type: ignore[arg-type]
+        changed: RecordedShape = replace(untimed, **change)
         assert left_out(*h100s[:3], changed)[shapes[3]] is None
 
 
