@@ -73,8 +73,8 @@ def default(shape: VarlenShape, device: Device) -> Config:
     """Return the usual schedule of dense attention over the longest sequences, as far as sequences are like these.
 
     Three consumers, whose tiles are the longest, are for sequences that have as many rows in the mean. Of the recorded
-    problems of packed sequences and paged prefill at which it was timed, 28 and 29, it takes 1.014 and 1.009 times the
-    best in the geometric mean, 1.08 times at worst (NVIDIA H200; ``python -m benchmarks.portfolios --list``).
+    problems of packed sequences and paged prefill at which it was timed, 31 and 32, it takes 1.019 and 1.008 times the
+    best in the geometric mean, 1.10 times at worst (NVIDIA H200; ``python -m benchmarks.portfolios --list``).
     """
     if (problem := supports(shape, device)) is not None:
         raise InvalidShapeError(problem)
