@@ -15,7 +15,8 @@ from autotune.executor.child import take_standard_output
 from autotune.executor.compiler import read_resources, use_target
 from autotune.kernels.flash_attention.gluon_hopper import KERNEL
 from autotune.platforms.nvidia_machine_code import disassembled, steady_spills
-from autotune.search_spaces.flash_attention.gluon_hopper import IMPLEMENTATION, shared_bytes
+from autotune.search_spaces.flash_attention.gluon_hopper import IMPLEMENTATION
+from autotune.search_spaces.flash_attention.gluon_hopper_bounds import shared_bytes
 from autotune.shape import AttentionShape
 from autotune.space import Config
 

@@ -17,7 +17,7 @@ from autotune.kernels.flash_attention.gluon_hopper_fp8 import launch as launch_m
 from autotune.kernels.flash_attention.gluon_hopper_fp8.launch import launch_bytes
 from autotune.kernels.flash_attention.scales import Scale, check_tensor_scale, dequantize, quantize
 from autotune.registry import implementations_of, load_baselines
-from autotune.search_spaces.flash_attention.gluon_hopper import ORDERS, schedule_of
+from autotune.search_spaces.flash_attention.gluon_hopper_default import ORDERS, schedule_of
 from autotune.search_spaces.flash_attention.gluon_hopper_fp8 import IMPLEMENTATION, shared_bytes
 from autotune.search_spaces.flash_attention.makespan import TIMES, class_of, estimate
 from autotune.shape import AttentionShape, PagedShape
