@@ -9,7 +9,6 @@ difference, an error or a hang, or if one that is named supports nothing here.
 """
 
 import argparse
-import math
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,7 +21,7 @@ from autotune.registry import get_operation, load_definition, load_kernel, our_i
 from autotune.shape import AttentionShape
 from autotune.space import Config
 from autotune.trial import Candidate
-from benchmarks.console import require_gpu
+from benchmarks.console import parse_count, require_gpu
 from benchmarks.live import processes
 from benchmarks.model_grid.knowledge import neighbours
 
@@ -111,16 +110,20 @@ def _fails(
 
 
 def _launch_often(launch: Callable[[], object], launches: int) -> None:
-    """Launch so many times in a row, or a few more, by a graph: Python would leave time between."""
+    """Launch so many times in a row, by a graph as far as its launches divide them: Python leaves time between."""
     import torch
 
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         for _ in range(min(GRAPH_LAUNCHES, launches)):
             launch()
-    for _ in range(math.ceil(launches / GRAPH_LAUNCHES)):
+    times, rest = divmod(launches, min(GRAPH_LAUNCHES, launches))
+    for _ in range(times):
         graph.replay()
         torch.cuda.synchronize()
+    for _ in range(rest):
+        launch()
+    torch.cuda.synchronize()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -128,8 +131,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog=f"python -m {MODULE}", description=__doc__)
     names = [each.name for each in our_implementations(OPERATION)]
     parser.add_argument("implementations", nargs="*", metavar="NAME", help=f"[default: {' '.join(names)}]")
-    parser.add_argument("--launches", type=int, default=LAUNCHES, help=f"of each schedule [default: {LAUNCHES}]")
-    parser.add_argument("--repeats", type=int, default=REPEATS, help=f"of each default [default: {REPEATS}]")
+    parser.add_argument(
+        "--launches", type=parse_count, default=LAUNCHES, help=f"of each schedule [default: {LAUNCHES}]"
+    )
+    parser.add_argument("--repeats", type=parse_count, default=REPEATS, help=f"of each default [default: {REPEATS}]")
     parser.add_argument("--launch", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     if strange := set(given.implementations) - set(names):

@@ -15,9 +15,9 @@ from typing import Final
 from autotune import platforms
 from autotune.executor.compile_pool import limit_jobs
 from autotune.lab.machine.cuda_tools import find_tool, why_no_sanitizer
-from autotune.registry import get_implementation, load_definition, load_kernel
+from autotune.registry import get_implementation, load_definition, load_kernel, operation_names
 from autotune.table import shipped_winners
-from benchmarks.console import require_gpu
+from benchmarks.console import parse_count, require_gpu
 from benchmarks.problem_parts import deal, parse_part
 
 OPERATIONS: Final = ("paged_decode", "paged_prefill", "flash_attention")
@@ -30,12 +30,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.memcheck", description=__doc__)
     parser.add_argument("operations", nargs="*", metavar="OPERATION", help=f"[default: {' '.join(OPERATIONS)}]")
     jobs = min(MOST_JOBS, limit_jobs(None).count)
-    parser.add_argument("--jobs", type=int, default=jobs, help="processes at once [default: %(default)s here]")
+    parser.add_argument("--jobs", type=parse_count, default=jobs, help="processes at once [default: %(default)s here]")
     parser.add_argument("--launch", type=parse_part, metavar="I/N", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
-    if given.jobs < 1:
-        parser.error(f"argument --jobs: {given.jobs} is not allowed; expected 1 or more")
     names = given.operations or list(OPERATIONS)
+    if strange := [name for name in names if name not in operation_names()]:
+        parser.error(f"{strange[0]!r} is unknown; allowed: {', '.join(operation_names())}")
     require_gpu("memcheck")
     if given.launch:
         print(f"{sum(launch_winners(name, given.launch) for name in names)} launches")

@@ -22,6 +22,7 @@ from autotune.implementation import Implementation
 from autotune.registry import implementations_of, operation_names
 from autotune.table import Assignment, Store, shipped_grid, shipped_sweeps, shipped_winners, write_portfolio
 from autotune.trial import Trial
+from benchmarks.console import end_with_reader
 from benchmarks.merge import RESULTS
 from benchmarks.recorded_shapes import TOLERANCE, find_behind, read_recordings
 from benchmarks.set_cover import assign
@@ -180,4 +181,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
+    end_with_reader()
     main()

@@ -30,7 +30,7 @@ from autotune.shape import AttentionShape, Shape
 from autotune.table import Store
 from autotune.trial import Stage
 from autotune.tuning import draw_shapes, tune
-from benchmarks.console import open_gpu, print_head, print_row, require_gpu
+from benchmarks.console import open_gpu, parse_count, parse_duration, print_head, print_row, require_gpu
 from benchmarks.drawn_regret import stored_rows
 from benchmarks.shipped_problems import OPERATION, TOKENS, WIDTH, benchmark_shape
 from benchmarks.user_tables import tables_in
@@ -147,8 +147,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = list(parts(0, 1, is_tuned=False))
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(names)} [default: cells]")
     parser.add_argument("--seed", type=int, default=0, help="of the drawn shapes [default: 0]")
-    parser.add_argument("--drawn", type=int, default=DRAWN, help=f"so many shapes are drawn [default: {DRAWN}]")
-    parser.add_argument("--tune", type=float, metavar="SECONDS", help="search each shape first")
+    parser.add_argument("--drawn", type=parse_count, default=DRAWN, help=f"so many shapes are drawn [default: {DRAWN}]")
+    parser.add_argument("--tune", type=parse_duration, metavar="SECONDS", help="search each shape first")
     parser.add_argument("--store", type=Path, metavar="FOLDER", help="keep the searches here, and continue from them")
     given = parser.parse_args(arguments)
     if given.store is not None and given.tune is None:

@@ -39,7 +39,7 @@ from autotune.table import Store, home, shipped_winners
 from autotune.trial import Trial
 from autotune.tuning import TunedShape, tune
 from autotune.tuning.workloads import find_implementations
-from benchmarks.console import require_gpu
+from benchmarks.console import parse_count, parse_duration, require_gpu
 from benchmarks.merge import RESULTS, add_winners
 from benchmarks.model_grid.problems import GridCell, in_order
 from benchmarks.model_grid.recording import GridRecording
@@ -48,6 +48,7 @@ from benchmarks.shipped_problems import OPERATION, SWEEPS, TRITON, WINNERS, Cell
 from benchmarks.user_tables import tables_in
 
 CellT = TypeVar("CellT", Cell, GridCell)
+OPERATIONS = sorted({title.split("/")[0] for title in WINNERS})
 WINNER_SECONDS = 20.0
 IN_PLACE_SECONDS = 240.0  # where the worker compiles, one config after the other: some 50 of 4 s and the race
 
@@ -181,15 +182,14 @@ def choose(cells: Sequence[CellT], only: Sequence[str], head_dims: Sequence[int]
     ]
 
 
-def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.record",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("what", choices=("winners", "sweeps", "grid"))
-    operations = sorted({title.split("/")[0] for title in WINNERS})
-    parser.add_argument("--operation", choices=operations, help=f"[default: {OPERATION}; of a grid all]")
+    parser.add_argument("--operation", choices=OPERATIONS, help=f"[default: {OPERATION}; of a grid all]")
     parser.add_argument(
         "--implementation",
         action="append",
@@ -198,7 +198,9 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         help="measured, and raced with the others named; may be repeated [default: all of ours]",
     )
     parser.add_argument("--only", action="append", default=[], metavar="TEXT", help="problems with this in their text")
-    parser.add_argument("--head-dim", type=int, action="append", default=[], help="problems of this head dimension")
+    parser.add_argument(
+        "--head-dim", type=parse_count, action="append", default=[], help="problems of this head dimension"
+    )
     parser.add_argument("--part", type=parse_part, default=(1, 1), metavar="I/N", help="the I-th of N parts of these")
     left = parser.add_mutually_exclusive_group()
     left.add_argument("--missing", action="store_true", help="what is not there yet, of this source")
@@ -206,18 +208,26 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="only list the problems; needs no GPU")
     parser.add_argument(
         "--seconds",
-        type=float,
+        type=parse_duration,
         help=f"the budget of each winner [default: {WINNER_SECONDS:g}; {IN_PLACE_SECONDS:g} of flex]",
     )
     parser.add_argument(
         "--sampler", choices=SAMPLERS, default=DEFAULT_SAMPLER, help="of winners; exhaustive where binaries are shared"
     )
     parser.add_argument(
-        "--max-minutes", "--minutes", type=float, help="begin nothing that would end later; cuts a sweep short"
+        "--max-minutes", "--minutes", type=parse_duration, help="begin nothing that would end later; cuts a sweep short"
     )
     parser.add_argument("--store", type=Path, help="keep the trials here, and continue from them")
     parser.add_argument("--results", type=Path, default=RESULTS)
+    return parser
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """Parse the arguments, and refuse those that do not go together."""
+    parser = make_parser()
     given = parser.parse_args(arguments)
+    if given.list and (given.missing or given.untimed):
+        parser.error("--list lists every problem, for which it needs no GPU; what is missing is known on one")
     if given.what != "grid":
         given.operation = given.operation or OPERATION
         if given.untimed:
@@ -226,9 +236,10 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         given.implementation = given.implementation or [TRITON]
         if len(given.implementation) > 1:
             parser.error(f"a sweep is of one implementation, got {', '.join(given.implementation)}")
-    known = {name for each in operations if given.operation in (None, each) for name in implementation_names(each)}
+    names = [each for each in OPERATIONS if given.operation in (None, each)]
+    known = {name for each in names for name in implementation_names(each)}
     if given.what == "grid":
-        known = {each.name for name in operations for each in our_implementations(name)}
+        known = {each.name for name in OPERATIONS for each in our_implementations(name)}
     if strange := set(given.implementation) - known:
         parser.error(f"--implementation {', '.join(sorted(strange))} is unknown; expected {', '.join(sorted(known))}")
     return given
@@ -238,9 +249,11 @@ def record_grid(arguments: argparse.Namespace, deadline: float) -> bool:
     """Record the grid, or the part of it that was asked for; return True if none failed or is left."""
     every = in_order(arguments.operation)
     cells = deal(choose(every, arguments.only, arguments.head_dim), arguments.part)
-    if arguments.list or not cells:
+    if not cells:
+        sys.exit(f"benchmarks.record: none of {len(every)} problems is as --only, --head-dim and --part want it")
+    if arguments.list:
         print(*cells, f"{len(cells)} of {len(every)} problems", sep="\n")
-        sys.exit(0 if cells else 2)
+        sys.exit(0)
     require_gpu("record")
     with contextlib.closing(open_gpu(Settings())) as executor, kept_in(arguments.store) as store:
         recording = GridRecording(executor, store, arguments.results, deadline, names=arguments.implementation)
@@ -268,9 +281,11 @@ def main() -> None:
     implementations = named_implementations(arguments.operation, arguments.implementation)
     every = problems_of(implementations, is_sweep=is_sweep)
     cells = cut(choose(every, arguments.only, arguments.head_dim), arguments.part)
-    if arguments.list or not cells:
+    if not cells:
+        sys.exit(f"benchmarks.record: none of {len(every)} problems is as --only, --head-dim and --part want it")
+    if arguments.list:
         print(*cells, f"{len(cells)} of {len(every)} problems", sep="\n")
-        sys.exit(0 if cells else 2)
+        sys.exit(0)
     require_gpu("record")
     with kept_in(arguments.store):
         recording = TableRecording(

@@ -40,7 +40,7 @@ from autotune.shape import Shape
 from autotune.space import Config
 from autotune.table import Served, Store, shipped_grid, shipped_sweeps, shipped_winners, winners
 from benchmarks import drawn_regret
-from benchmarks.console import open_gpu
+from benchmarks.console import end_with_reader, open_gpu, parse_count, parse_duration
 from benchmarks.drawn_regret import Decided
 from benchmarks.merge import RESULTS
 from benchmarks.problem_parts import deal, parse_part
@@ -237,14 +237,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     kinds = parser.add_mutually_exclusive_group(required=True)
     kinds.add_argument("--sweeps", action="store_true", help="leave out each recorded sweep; no GPU")
     kinds.add_argument("--recorded", action="store_true", help="leave out each recorded shape; no GPU")
-    kinds.add_argument("--drawn", type=int, metavar="N", help="N drawn shapes, on the GPU here")
-    kinds.add_argument("--points", type=int, metavar="N", help="N points of the named models, on the GPU here")
-    parser.add_argument("--operation", choices=operation_names(), default=OPERATION)
-    parser.add_argument("--results", type=Path, default=RESULTS, help="the tables that sweeps are read from")
+    kinds.add_argument("--drawn", type=parse_count, metavar="N", help="N drawn shapes, on the GPU here")
+    kinds.add_argument("--points", type=parse_count, metavar="N", help="N points of the named models, on the GPU here")
+    parser.add_argument("--operation", choices=operation_names(), default=OPERATION, help="[default: %(default)s]")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="the tables, of what reads recordings")
     drawn = parser.add_argument_group("of drawn shapes")
     drawn.add_argument("--seed", type=int, default=0, help="of the drawing [default: 0]")
-    drawn.add_argument("--seconds", type=float, default=30.0, help="the budget of each search [default: 30]")
-    drawn.add_argument("--minutes", type=float, help="begin no search that would end later")
+    drawn.add_argument("--seconds", type=parse_duration, default=30.0, help="the budget of each search [default: 30]")
+    drawn.add_argument("--minutes", type=parse_duration, help="begin no search that would end later")
     drawn.add_argument("--store", type=Path, metavar="FOLDER", help="keep the trials here, and continue from them")
     drawn.add_argument("--part", type=parse_part, default=(1, 1), metavar="I/N", help="every N-th shape, from the I-th")
     drawn.add_argument("--only-other-device", action="store_true", help="serve by other devices' tables alone")
@@ -259,4 +259,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
+    end_with_reader()
     main()

@@ -15,7 +15,8 @@ from autotune.space import Config
 MIN_PROGRAMS, MAX_PROGRAMS = 0.5, 16
 # The share of a window that is full in the mean, from which on its sequences are spread as if they were even. That took
 # 1.00 to 1.03 times the best for shares of 0.81 and 0.87, and 1.07 to 1.20 times for 0.75; spread as uneven, 0.75 takes
-# 1.00 times and 0.87 takes 1.05 (four problems, NVIDIA H200, 2026-11-27; ``benchmarks.portfolios --list``).
+# 1.00 times and 0.87 takes 1.05 (four problems, NVIDIA H200, 2026-11-27; ``benchmarks.portfolios --list``). Whole
+# sequences are taken to be alike, of which nothing between 1/2 and 1 is recorded.
 NEARLY_FULL: Final = 0.8
 MANY_TILES: Final = 4  # that are read by each split: where SMs are idle, more splits pay
 PARTIAL_BYTES: Final = {"float32": 4, "float16": 2, "bfloat16": 2}
@@ -37,13 +38,13 @@ class Reads(NamedTuple):
 def keys_read(shape: PagedShape) -> Reads:
     """Return how many keys of a sequence are read, of lengths as ``spread_lengths`` has them.
 
-    Where a window hides keys, nearly full ones count as full.
+    Nearly full sequences, or windows, count as full.
     """
-    reach = shape.max_context if shape.window is None else shape.window + shape.seq_q - 1
-    if reach >= shape.max_context:
-        return Reads(shape.max_context, shape.mean_context)
-    lengths = spread_lengths(shape.batch, shape.max_context, shape.mean_context)
-    mean = math.ceil(sum(min(reach, length) for length in lengths) / shape.batch)
+    reach, mean = shape.max_context, shape.mean_context
+    if shape.window is not None and shape.window + shape.seq_q - 1 < reach:
+        reach = shape.window + shape.seq_q - 1
+        lengths = spread_lengths(shape.batch, shape.max_context, mean)
+        mean = math.ceil(sum(min(reach, length) for length in lengths) / shape.batch)
     return Reads(reach, reach if mean >= NEARLY_FULL * reach else mean)
 
 

@@ -30,7 +30,16 @@ def test_every_part_runs_and_one_that_fails_or_is_killed_fails_all(
     assert {each.name for each in tmp_path.iterdir()} == {"1-3", "2-3", "3-3"}
 
 
-def test_jobs_are_a_number(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--jobs", "0"], "argument --jobs: '0' is not allowed; expected a number from 1 on"),
+        (["nope"], "'nope' is unknown; allowed: flash_attention, flash_attention_varlen, paged_decode, paged_prefill"),
+    ],
+)
+def test_bad_arguments_are_refused_before_a_gpu_is_asked_for(
+    words: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit):
-        memcheck.main(["--jobs", "0"])
-    assert "argument --jobs: 0 is not allowed; expected 1 or more" in capsys.readouterr().err
+        memcheck.main(words)
+    assert problem in capsys.readouterr().err

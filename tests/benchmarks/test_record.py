@@ -290,3 +290,20 @@ def test_winners_of_paged_decode_ship_in_a_table_of_their_own(
     assert TableRecording("paged_decode", tmp_path).record([cell])
     assert (tmp_path / "nvidia_h200" / "paged_decode" / "triton.parquet").is_file()
     assert [trial.shape for trial in shipped_winners("paged_decode", results=tmp_path)] == [cell.shape]
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["grid", "--untimed", "--list"], "--list lists every problem, for which it needs no GPU"),
+        (["winners", "--untimed"], "--untimed is of a grid, not of winners"),
+        (["grid", "--seconds", "-1"], "'-1' is not allowed; expected a number above 0"),
+        (["grid", "--missing", "--untimed"], "not allowed with"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(
+    words: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        record.parse(words)
+    assert problem in capsys.readouterr().err

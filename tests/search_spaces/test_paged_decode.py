@@ -28,6 +28,16 @@ def shape_of(**fields: Any) -> PagedShape:
     return PagedShape(**{**sizes, **fields})
 
 
+@pytest.mark.parametrize(
+    ("mean", "schedule"), [(8192, "split"), (7680, "split"), (6600, "split"), (6500, "flat"), (4096, "flat")]
+)
+def test_sequences_that_are_nearly_as_long_as_the_longest_are_split_as_even_ones(mean: int, schedule: str) -> None:
+    """As those of a page table that nearly fills."""
+    config = SPACE.default(shape_of(mean_context=mean), NVIDIA_H200)
+    assert config["schedule"] == schedule
+    assert (config == SPACE.default(shape_of(), NVIDIA_H200)) == (schedule == "split")
+
+
 @pytest.mark.parametrize("device", DEVICES.values(), ids=DEVICES.keys())
 def test_the_default_is_a_valid_config_everywhere(device: Any) -> None:
     sizes = itertools.product((1, 300), (1, 15, 17, 100_000), (8, 72, 128, 256, 512), QUERY_DTYPES)
