@@ -75,12 +75,14 @@ def chosen_baselines(operation: str, shape: Shape, names: Sequence[str]) -> Iter
 
 
 def prepare_served(
-    operation: str, shape: Shape, inputs: Any, *, device: str | None = None
+    operation: str, shape: Shape, inputs: Any, *, is_interpreted: bool = False
 ) -> "Callable[[], torch.Tensor]":
-    """Return a call of what ``get_kernel`` serves, on a device by name; its output is filled with NaN beforehand."""
-    from autotune.dispatch import get_kernel
+    """Return a call of what is served on the GPU here, or of what Triton's interpreter can run of that of an NVIDIA
+    H200; its output is filled with NaN beforehand."""
+    from autotune.dispatch import get_kernel, pick_for_device
 
-    served = get_kernel(shape, device=device, operation=operation).candidate
+    pick = pick_for_device(shape, None, operation) if is_interpreted else get_kernel(shape, operation=operation)
+    served = pick.candidate
     kernel = load_kernel(operation, served.implementation)
     outputs = load_definition(operation).empty_outputs(inputs)[:1]
 

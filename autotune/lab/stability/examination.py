@@ -11,7 +11,6 @@ import torch
 
 from autotune import sheets
 from autotune.correctness import largest_error
-from autotune.device import NVIDIA_H200
 from autotune.errors import UsageError, one_line
 from autotune.lab.bench.comparison import OURS
 from autotune.lab.bench.entrants import judge_inputs
@@ -98,8 +97,8 @@ def examine(
     runners: list[tuple[str, Callable[[Any], torch.Tensor]]] = []
     absent: list[tuple[str, str]] = []
     if (reason := _why_not_ours(shape, kind)) is None:
-        device = None if kind == "cuda" else NVIDIA_H200.name
-        runners.append((OURS, lambda inputs: prepare_served(operation.name, shape, inputs, device=device)()))
+        is_cpu = kind != "cuda"
+        runners.append((OURS, lambda inputs: prepare_served(operation.name, shape, inputs, is_interpreted=is_cpu)()))
     else:
         absent.append((OURS, reason))
     for baseline, reason in chosen_baselines(operation.name, shape, names):
