@@ -5,6 +5,7 @@ tells how long its answer takes. (Which configs are members of portfolios was ch
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -37,12 +38,12 @@ def recorded_times(recordings: Mapping[str, Sequence[RecordedShape]]) -> Mapping
         recordings: those of each implementation, by its name.
     """
     found: dict[tuple[Shape, Device], dict[Candidate, float]] = {}
-    known = [(each.shape, each.device) for own in recordings.values() for each in own]
+    known = Counter((each.shape, each.device) for own in recordings.values() for each in own)
     for name, own in recordings.items():
         behind = find_behind(own, (each for other, all_ in recordings.items() if other != name for each in all_))
         for each in own:
             place = each.shape, each.device
-            if place in behind or known.count(place) == 1:
+            if place in behind or known[place] == 1:
                 best = 1.0 + behind.get(place, 0.0)
                 times = {Candidate(name, config): ratio * best for config, ratio in each.ratios.items()}
                 found.setdefault(place, {}).update(times)

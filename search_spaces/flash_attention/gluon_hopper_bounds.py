@@ -29,7 +29,7 @@ def supports(shape: AttentionShape, device: Device) -> str | None:
 
 def reject(config: Config, shape: AttentionShape, device: Device) -> str | None:
     """Return why a config cannot pay for this shape on this device, by bounds that need no compiler, or None."""
-    return _too_large(config, shape, device) or _needless(config, shape, device) or _indifferent(config, shape)
+    return _too_large(config, shape, device) or _needless(config, shape, device) or indifferent(config, shape)
 
 
 def _too_large(config: Config, shape: AttentionShape, device: Device) -> str | None:
@@ -49,26 +49,38 @@ def _too_large(config: Config, shape: AttentionShape, device: Device) -> str | N
 
 
 def _needless(config: Config, shape: AttentionShape, device: Device) -> str | None:
-    consumers, block_k, slots = (config.integer(name) for name in ("consumers", "BLOCK_K", "slots"))
-    keys = min(shape.seq_kv, shape.window or shape.seq_kv)
-    widest = max(widths(shape))
-    if block_k < 128 and widest <= 128 and keys > FEW_KEYS and not shape.softcap:
+    block_k, widest = config.integer("BLOCK_K"), max(widths(shape))
+    if block_k < 128 and widest <= 128 and keys_seen(shape) > FEW_KEYS and not shape.softcap:
         return f"BLOCK_K={block_k} pays for wide heads, softcap or few keys: of {widest} columns, up to {FEW_KEYS}"
-    if slots * block_k > HELD_KEYS:
-        return f"slots={slots} of BLOCK_K={block_k} are more than {HELD_KEYS} keys, which keep copies far enough ahead"
-    if (
-        consumers == 1
-        and shape.seq_q > ROWS
-        and shape.batch * shape.heads * math.ceil(shape.seq_q / (2 * ROWS)) >= device.sm_count
-    ):
-        return f"consumers=1 pays where tiles of two are fewer than the device's {device.sm_count} multiprocessors"
+    if (problem := too_deep(config, HELD_KEYS) or too_few_consumers(config, shape, device)) is not None:
+        return problem
     with_own = Config({**config, "results": "own"})
     if config["results"] == "queries" and shared_bytes(with_own, shape) <= device.shared_memory_bytes:
         return "results=queries saves shared memory that the device has"
     return None
 
 
-def _indifferent(config: Config, shape: AttentionShape) -> str | None:
+def too_deep(config: Config, held: int) -> str | None:
+    """Return why a ring of more than so many keys does not pay, or None."""
+    block_k, slots = config.integer("BLOCK_K"), config.integer("slots")
+    if slots * block_k > held:
+        return f"slots={slots} of BLOCK_K={block_k} are more than {held} keys, which keep copies far enough ahead"
+    return None
+
+
+def too_few_consumers(config: Config, shape: AttentionShape, device: Device) -> str | None:
+    """Return why one consumer does not pay where tiles of two suffice for the device, or None."""
+    if (
+        config["consumers"] == 1
+        and shape.seq_q > ROWS
+        and shape.batch * shape.heads * math.ceil(shape.seq_q / (2 * ROWS)) >= device.sm_count
+    ):
+        return f"consumers=1 pays where tiles of two are fewer than the device's {device.sm_count} multiprocessors"
+    return None
+
+
+def indifferent(config: Config, shape: AttentionShape) -> str | None:
+    """Return why turns or an order of tiles make no difference, or None."""
     consumers = config.integer("consumers")
     if config["ping_pong"] != "off" and consumers == 1:
         return "ping_pong: one consumer takes no turns"
@@ -81,6 +93,11 @@ def _indifferent(config: Config, shape: AttentionShape) -> str | None:
 def tiles_differ(shape: AttentionShape, consumers: int) -> bool:
     """Return True if tiles of a head may see different numbers of keys, so that their order matters."""
     return (shape.causal or bounds.window_hides(shape)) and shape.seq_q > consumers * ROWS
+
+
+def keys_seen(shape: AttentionShape) -> int:
+    """Return the keys that a row of a causal mask sees at most, and of none as many of its window."""
+    return min(shape.seq_kv, shape.window or shape.seq_kv)
 
 
 def widths(shape: AttentionShape) -> tuple[int, int]:

@@ -12,6 +12,7 @@ from autotune.search_spaces import bounds
 from autotune.search_spaces.flash_attention import makespan
 from autotune.search_spaces.flash_attention.gluon_hopper_bounds import (
     FEW_KEYS,
+    keys_seen,
     reject,
     shared_bytes,
     supports,
@@ -141,8 +142,7 @@ def _orders(shape: AttentionShape, consumers: int) -> tuple[tuple[str, int, str]
     """Return the workers, section and row order of what is tried."""
     if not tiles_differ(shape, consumers):
         return ALIKE_ORDERS
-    seen = min(shape.seq_kv, shape.window or shape.seq_kv)
-    return LONG_ORDERS if seen * max(widths(shape)) >= LONG else ORDERS
+    return LONG_ORDERS if keys_seen(shape) * max(widths(shape)) >= LONG else ORDERS
 
 
 def _section_bytes(section: int, shape: AttentionShape) -> int:
@@ -169,7 +169,7 @@ def usual_schedule(shape: AttentionShape, device: Device) -> Config:
         raise InvalidShapeError(problem)
     width_k, width_v = widths(shape)
     widest = max(width_k, width_v)
-    seen = min(shape.seq_kv, shape.window or shape.seq_kv)
+    seen = keys_seen(shape)
     is_long, is_longer = seen * widest >= LONG, seen * widest > LONG
     most = 3 if widest <= 64 and (is_long or not shape.causal) else 2
     consumers = min(most, math.ceil(shape.seq_q / ROWS))
@@ -251,11 +251,10 @@ def _schedule_of_few_keys(shape: AttentionShape, device: Device, widest: int, se
 def _has_few_narrow_tiles(shape: AttentionShape, device: Device) -> bool:
     """Return True if causal rows of narrow heads see few keys, and have tiles for few programs each."""
     tiles = shape.batch * shape.heads * math.ceil(shape.seq_q / (2 * ROWS))
-    seen = min(shape.seq_kv, shape.window or shape.seq_kv)
     return (
         shape.causal
         and max(widths(shape)) <= 64
-        and seen <= FEW_KEYS
+        and keys_seen(shape) <= FEW_KEYS
         and shape.seq_q > 2 * ROWS
         and tiles < 2 * device.sm_count
     )

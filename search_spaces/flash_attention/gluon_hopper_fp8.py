@@ -12,7 +12,14 @@ from autotune.implementation import Implementation
 from autotune.search_spaces import bounds
 from autotune.search_spaces.flash_attention import makespan
 from autotune.search_spaces.flash_attention.byte_groups import byte_widths, value_parts
-from autotune.search_spaces.flash_attention.gluon_hopper_bounds import BARRIER_BYTES, GROUP_THREADS
+from autotune.search_spaces.flash_attention.gluon_hopper_bounds import (
+    BARRIER_BYTES,
+    GROUP_THREADS,
+    indifferent,
+    tiles_differ,
+    too_deep,
+    too_few_consumers,
+)
 from autotune.search_spaces.flash_attention.gluon_hopper_default import ALIKE_ORDERS, LONG, ORDERS, schedule_of
 from autotune.search_spaces.flash_attention.warp_groups import REGISTERS, ROWS
 from autotune.search_spaces.sources import SHARED, kernel_files
@@ -63,7 +70,7 @@ def reject(config: Config, shape: AttentionShape, device: Device) -> str | None:
         supports(shape, device)
         or _too_large(config, shape, device)
         or _needless(config, shape, device)
-        or _indifferent(config, shape)
+        or indifferent(config, shape)
     )
 
 
@@ -89,21 +96,12 @@ def _too_large(config: Config, shape: AttentionShape, device: Device) -> str | N
 
 
 def _needless(config: Config, shape: AttentionShape, device: Device) -> str | None:
-    consumers, block_k, slots = (config.integer(name) for name in ("consumers", "BLOCK_K", "slots"))
-    keys = _seen(shape)
+    block_k, keys = config.integer("BLOCK_K"), _seen(shape)
     if config["sums"] == "running" and keys > RUNNING_KEYS:
         return f"sums=running of {keys} keys are less exact than weights; of up to {RUNNING_KEYS} they are not"
     if block_k < 128 and max(shape.head_dim, shape.head_dim_v) <= 64 and keys > FEW_KEYS:
         return f"BLOCK_K={block_k} pays for wide heads or few keys: of heads up to 64, up to {FEW_KEYS}"
-    if slots * block_k > HELD_KEYS:
-        return f"slots={slots} of BLOCK_K={block_k} are more than {HELD_KEYS} keys, which keep copies far enough ahead"
-    if (
-        consumers == 1
-        and shape.seq_q > ROWS
-        and shape.batch * shape.heads * math.ceil(shape.seq_q / (2 * ROWS)) >= device.sm_count
-    ):
-        return f"consumers=1 pays where tiles of two are fewer than the device's {device.sm_count} multiprocessors"
-    return None
+    return too_deep(config, HELD_KEYS) or too_few_consumers(config, shape, device)
 
 
 def _seen(shape: AttentionShape) -> int:
@@ -111,21 +109,6 @@ def _seen(shape: AttentionShape) -> int:
     if shape.window is None:
         return shape.seq_kv
     return min(shape.seq_kv, shape.window if shape.causal else 2 * shape.window - 1)
-
-
-def _indifferent(config: Config, shape: AttentionShape) -> str | None:
-    consumers = config.integer("consumers")
-    if config["ping_pong"] != "off" and consumers == 1:
-        return "ping_pong: one consumer takes no turns"
-    for name, usual in {"section": 1, "row_order": "natural"}.items():
-        if config[name] != usual and not _tiles_differ(shape, consumers):
-            return f"{name} only matters where tiles of a head see different numbers of keys"
-    return None
-
-
-def _tiles_differ(shape: AttentionShape, consumers: int) -> bool:
-    """Return True if tiles of a head may see different numbers of keys, so that their order matters."""
-    return (shape.causal or bounds.window_hides(shape)) and shape.seq_q > consumers * ROWS
 
 
 def shared_bytes(config: Config, shape: AttentionShape) -> int:
@@ -169,7 +152,7 @@ def default(shape: AttentionShape, device: Device) -> Config:
 
 def _order(shape: AttentionShape, device: Device, consumers: int, block_k: int) -> dict[str, Value]:
     """Return workers, section and row order of tiles: those by which the busiest multiprocessor is done the soonest."""
-    if not _tiles_differ(shape, consumers):
+    if not tiles_differ(shape, consumers):
         return _named(*ALIKE_ORDERS[0])
     times = makespan.TIMES.get(makespan.class_of(shape), {}).get((consumers, block_k))
     if times is None:

@@ -7,12 +7,13 @@ from typing import Any, Final
 import pytest
 
 from autotune.device import NVIDIA_H200
-from autotune.dispatch import alternatives_for
+from autotune.dispatch import Provenance, alternatives_for
 from autotune.shape import AttentionShape
 from autotune.space import Config
 from autotune.table import shipped_grid
 from autotune.trial import Candidate, Stage
-from benchmarks import recorded_regret
+from benchmarks import recorded_regret, served_regret
+from benchmarks.drawn_regret import Decided, UntunedPick
 from benchmarks.recorded_shapes import RecordedShape
 from tests import sample
 
@@ -80,3 +81,22 @@ def test_what_the_others_serve_takes_as_long_as_was_recorded(monkeypatch: pytest
     assert len(ratios) >= 20
     regrets = {each.pick.shape: each.regret for _, each in decided if each.pick.shape in ratios}
     assert regrets == {shape: pytest.approx(ratio, abs=1e-6) for shape, ratio in ratios.items()}
+
+
+@pytest.mark.parametrize(
+    ("regrets", "code"), [([0.0, 0.01, 0.05], 0), ([0.03, 0.03, 0.0], 1), ([0.0, 0.01, 0.09], 1), ([None], 0)], ids=str
+)
+def test_the_command_prints_what_is_lost_and_fails_beyond_the_limits(
+    regrets: list[float | None], code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    picked = UntunedPick(SHAPE, sample.candidate(), Provenance("default", "of a test"))
+    every = [None if regret is None else Decided(picked, regret) for regret in regrets]
+    monkeypatch.setattr(served_regret, "leave_out_each", lambda *_: ((NVIDIA_H200, each) for each in every))
+    with pytest.raises(SystemExit) as ended:
+        served_regret.main(["--recorded"])
+    assert ended.value.code == code
+    printed = capsys.readouterr().out
+    known = [regret for regret in regrets if regret is not None]
+    assert f"timed    {len(known)} of {len(regrets)} shapes" in printed
+    assert printed.count(str(SHAPE)) == sum(regret > 0.02 for regret in known)
+    assert ("regret   median" in printed) == bool(known)

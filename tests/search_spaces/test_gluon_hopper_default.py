@@ -56,14 +56,15 @@ def test_softcap_takes_blocks_and_sections_that_won() -> None:
         ((9, 40, 40, 96, 373, True), {"BLOCK_K": 128, "slots": 2}),
     ],
 )
-def test_estimates_choose_what_took_less_time(fields: tuple[int, int, int, int, int, bool], chosen: object) -> None:
+def test_estimates_choose_what_took_less_time(
+    fields: tuple[int, int, int, int, int, bool], chosen: dict[str, object]
+) -> None:
     """Of the very shapes, drawn, that a search timed on an NVIDIA H200 (2026-11-28; ``benchmarks.served_regret``)."""
     batch, heads, kv_heads, head_dim, seq, causal = fields
     shape = AttentionShape(
         batch=batch, heads=heads, kv_heads=kv_heads, seq_q=seq, head_dim=head_dim, causal=causal, dtype="bfloat16"
     )
     found = IMPLEMENTATION.space.default(shape, NVIDIA_H200)
-    assert isinstance(chosen, dict)
     assert {name: found[name] for name in chosen} == chosen
 
 
