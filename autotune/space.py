@@ -200,6 +200,10 @@ def _no_basis(device: Device) -> str:
     return ""
 
 
+def _no_estimate(config: Config, shape: Shape, device: Device) -> float | None:
+    return None
+
+
 _FIRST_VALID: Any = None  # the default of a space without one, made of its parameters at construction
 
 
@@ -215,7 +219,9 @@ class Space(Generic[ShapeT]):
     kernel has in their place now: stored rows with that value are still rows of the space.
     ``heuristics(shape, device)`` returns what people write by hand, for a search to measure beside; one that is not
     valid there is passed over. ``default_basis(device)`` returns what chose the default where no time did, such as
-    ``"chosen by compiled resources"``; empty elsewhere.
+    ``"chosen by compiled resources"``; empty elsewhere. ``estimate(config, shape, device)`` returns the microseconds
+    that a config is estimated to take, by which implementations of an operation are compared where neither was timed;
+    None where nothing is known.
     """
 
     parameters: tuple[Parameter, ...]
@@ -225,6 +231,7 @@ class Space(Generic[ShapeT]):
     removed: Mapping[str, Value] = field(default_factory=dict, hash=False)
     heuristics: Callable[[ShapeT, Device], tuple[Config, ...]] = _no_heuristics
     default_basis: Callable[[Device], str] = _no_basis
+    estimate: Callable[[Config, ShapeT, Device], float | None] = _no_estimate
 
     def __post_init__(self) -> None:
         if self.default is _FIRST_VALID:

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from autotune.dispatch.implementation_order import estimated_times, fastest_first
 from autotune.dispatch.portfolio import choose
 from autotune.errors import TableError
 from autotune.implementation import Implementation
@@ -64,17 +65,20 @@ def mark_chosen(
     arch, of_ours = place[1], {each.name: each for each in implementations if each.is_ours}
     known = {name: portfolios.get((each.title, arch), ()) for name, each in of_ours.items()}
 
-    def chosen_time(name: str, row: Assignment) -> float:
-        others = [each for each in known[name] if each.shape != row.shape]
-        choice = choose(others, of_ours[name], row.shape, row.device)
-        return choice.times.chosen if choice is not None and choice.times is not None else math.inf
-
     def is_chosen(row: Assignment) -> bool | None:
         if row.behind is None:
             return None
-        able = [name for name, each in of_ours.items() if each.supports(row.shape, row.device) is None]
-        times = {name: chosen_time(name, row) for name in able}
-        return min(able, key=lambda name: times[name]) == row.implementation if min(times.values()) < math.inf else None
+        shape, device = row.shape, row.device
+        able = {name: each for name, each in of_ours.items() if each.supports(shape, device) is None}
+        others = {name: [each for each in known[name] if each.shape != shape] for name in able}
+        choices = {name: choose(others[name], each, shape, device) for name, each in able.items()}
+        times = {name: each.times.chosen for name, each in choices.items() if each is not None and each.times}
+        configs = (
+            (each, each.space.default(shape, device) if (choice := choices[name]) is None else choice.config)
+            for name, each in able.items()
+        )
+        order = fastest_first(able, times, estimated_times(configs, shape, device))
+        return order[0] == row.implementation if times else None
 
     return [replace(row, is_chosen=is_chosen(row)) for row in rows]
 

@@ -91,8 +91,7 @@ def read_recordings(implementation: Implementation[Any], tables: Iterable[Sequen
     for table in tables:
         problems: dict[tuple[Shape, Device], list[Trial]] = {}
         for trial in table:
-            usual = (trial.policy, trial.executor) == (Policy(), "gpu") and not trial.outcome.conditions.contended
-            if usual and trial.implementation == implementation.name:
+            if is_usual(trial) and trial.implementation == implementation.name:
                 problems.setdefault((trial.shape, trial.device), []).append(trial)
         for key, trials in problems.items():
             _note_races(trials, races.setdefault(key, {}))
@@ -101,6 +100,11 @@ def read_recordings(implementation: Implementation[Any], tables: Iterable[Sequen
                 found[key] = recording
     known = [replace(each, races=races[key]) for key, each in found.items()]
     return sorted(known, key=lambda each: repr((each.shape, each.device)))
+
+
+def is_usual(trial: Trial) -> bool:
+    """Return True if a GPU measured a trial, undisturbed and by the usual policy."""
+    return (trial.policy, trial.executor) == (Policy(), "gpu") and not trial.outcome.conditions.contended
 
 
 def _note_races(trials: Iterable[Trial], races: dict[str, float]) -> None:

@@ -25,9 +25,9 @@ from autotune.search_spaces.flash_attention.gluon_hopper_default import schedule
 from autotune.search_spaces.flash_attention.makespan import TileSchedule, Times
 from autotune.shape import AttentionShape
 from autotune.table import Store, shipped_grid, shipped_sweeps, shipped_winners
-from autotune.trial import Policy, Status, Trial
+from autotune.trial import Status, Trial
 from benchmarks.console import print_head, print_row
-from benchmarks.recorded_shapes import RecordedShape, read_recordings
+from benchmarks.recorded_shapes import RecordedShape, is_usual, read_recordings
 from benchmarks.shipped_problems import OPERATION
 
 ROUNDS: Final = 6
@@ -54,8 +54,8 @@ def observe(trials: Iterable[Trial], *, windows: bool = False) -> dict[tuple[int
     """Return what recorded trials say of schedules, by the class of their shape: of those with a window, or without."""
     least: dict[tuple[AttentionShape, Device, TileSchedule], float] = {}
     for trial in trials:
-        shape, usual = trial.shape, (trial.policy, trial.executor) == (Policy(), "gpu")
-        if not usual or trial.status is not Status.OK or trial.timing is None or trial.outcome.conditions.contended:
+        shape = trial.shape
+        if not is_usual(trial) or trial.status is not Status.OK or trial.timing is None:
             continue
         assert isinstance(shape, AttentionShape)
         schedule = schedule_of(trial.config, trial.device)
@@ -91,7 +91,7 @@ def fit(observed: Sequence[Observed]) -> tuple[dict[tuple[int, int], Times], flo
         matrix = np.array([[count.get(each, 0.0) for each in parameters] for count in counts]) / measured[:, None]
         errors = np.abs(np.log(np.array(estimates) / measured))
         weights = 1.0 / np.maximum(errors, OUTLIER)
-        values = dict(zip(parameters, _solve(matrix * weights[:, None], weights), strict=True))
+        values = dict(zip(parameters, solve(matrix * weights[:, None], weights), strict=True))
     return {tile: _times_of(tile, values) for tile in tiles}, float(errors.mean())
 
 
@@ -115,7 +115,7 @@ def _linearize(observed: Observed, values: dict[Parameter, float]) -> tuple[dict
     return counts, base
 
 
-def _solve(matrix: Any, wanted: Any) -> list[float]:
+def solve(matrix: Any, wanted: Any) -> list[float]:
     """Return the least squares solution in which nothing is negative."""
     kept = list(range(matrix.shape[1]))
     while True:

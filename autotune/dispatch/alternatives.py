@@ -1,12 +1,12 @@
 """All that may be served for a shape, best first: stored rows, the portfolio's choice, and the space's default."""
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from autotune.device import Device
-from autotune.dispatch.evidence import EXACT_REGRET, MIN_EVIDENCE
+from autotune.dispatch.evidence import EXACT_REGRET
+from autotune.dispatch.implementation_order import estimated_times, fastest_first, typical_times
 from autotune.dispatch.kernel import Alternative, DefaultName, Provenance
 from autotune.dispatch.ladder import climb, why_default
 from autotune.dispatch.portfolio import Polls, PortfolioChoice, choose
@@ -14,6 +14,7 @@ from autotune.errors import InvalidShapeError
 from autotune.implementation import Implementation
 from autotune.likeness import likeness
 from autotune.shape import Shape
+from autotune.space import Config
 from autotune.trial import Candidate, Trial
 
 if TYPE_CHECKING:
@@ -48,8 +49,9 @@ def alternatives_for(
     which both were raced.
 
     Of several implementations that of the least expected time comes first, where it has met others in races over shapes
-    of the class (``expected_times``), or else over those of all classes (``_typical_times``); without any the first
-    admitted one, with its space's default where the portfolio has nothing valid of it.
+    of the class (``expected_times``), or else over those of all classes (``typical_times``), and of those that estimate
+    the time of what they serve the least estimate (``estimated_times``); without any the first admitted one, with its
+    space's default where the portfolio has nothing valid of it.
 
     Args:
         rows: the stored winners of the operation (``autotune.table.stored_winners``).
@@ -131,6 +133,10 @@ class _Choice(NamedTuple):
     portfolio: PortfolioChoice | None
     default: Alternative
 
+    @property
+    def config(self) -> Config:
+        return self.default.candidate.config if self.portfolio is None else self.portfolio.config
+
     def serve(self, device: Device, why: str) -> Alternative:
         return self.default if self.portfolio is None else _served(self.implementation, self.portfolio, device, why)
 
@@ -164,7 +170,10 @@ def _choices(
         for each in choices
         if each.portfolio is not None and each.portfolio.times
     }
-    choices = _fastest_first(choices, times or _typical_times(portfolio, (each.name for each, _ in defaults)))
+    names = [each.name for each, _ in defaults]
+    estimates = estimated_times(((each.implementation, each.config) for each in choices), shape, device)
+    order = fastest_first(names, times or typical_times(portfolio, names), estimates)
+    choices.sort(key=lambda each: order.index(each.implementation.name))
     if is_adrift:
         choices.sort(key=lambda each: each.portfolio is None)
     first = choices[0]
@@ -192,36 +201,6 @@ def _own_row(implementation: Implementation[Any], found: "Iterable[Alternative]"
     """Return what is stored of an implementation for this very shape, which is nearer than any portfolio's choice."""
     own = (each for each in found if each.candidate.implementation == implementation.name)
     return next((each for each in own if each.provenance.rung == "exact"), None)
-
-
-def _fastest_first(choices: "Sequence[_Choice]", times: Mapping[str, float]) -> "list[_Choice]":
-    """Order the choices whose times are known, and leave the others where they are: nothing says how fast they are."""
-    known = [place for place, each in enumerate(choices) if each.implementation.name in times]
-    found = list(choices)
-    in_order = sorted(known, key=lambda place: times[choices[place].implementation.name])
-    for place, other in zip(known, in_order, strict=True):
-        found[place] = choices[other]
-    return found
-
-
-def _typical_times(portfolio: "Iterable[Assignment]", names: Iterable[str]) -> dict[str, float]:
-    """Return the mean logarithms of implementations' times over the best, at all shapes at which all of them met.
-
-    They stand for those of a class of which nothing is recorded. Of 16 classes of dense attention, packed sequences and
-    paged prefill, each left out, the implementation so chosen is faster in the mean than the first admitted one at 15,
-    by 1.03 to 2.8 times, and takes 1.02 times as long at one (NVIDIA H200 and H100, 2026-11-28).
-    """
-    behind: dict[tuple[Shape, Device], dict[str, float]] = {}
-    for row in portfolio:
-        if row.behind is not None:
-            behind.setdefault((row.shape, row.device), {})[row.implementation] = math.log1p(row.behind)
-    met = {name for times in behind.values() for name in times}.intersection(names)
-    shared = [times for times in behind.values() if met <= times.keys()]
-    return (
-        {name: sum(times[name] for times in shared) / len(shared) for name in met}
-        if len(shared) >= MIN_EVIDENCE
-        else {}
-    )
 
 
 def _why_before(choices: "Sequence[_Choice]", row: Provenance, rows: "Iterable[Served]") -> str:

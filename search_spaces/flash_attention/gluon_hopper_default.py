@@ -80,6 +80,13 @@ def default(shape: AttentionShape, device: Device) -> Config:
     return found
 
 
+def estimate(config: Config, shape: AttentionShape, device: Device) -> float | None:
+    """Return the microseconds that a config is estimated to take; None where nothing like it was fitted."""
+    times = makespan.TIMES.get(makespan.class_of(shape), {})
+    is_fitted = _tile(config) in times and not bounds.window_hides(shape)
+    return _estimate(config, shape, device, times) if is_fitted else None
+
+
 def _with_short_blocks(usual: Config, shape: AttentionShape) -> Config:
     """Return the usual schedule with shorter blocks where causal rows of heads of 128 see few keys, of which an edge
     wastes less: where estimates are near, they take 0.81 to 1.0 times (five drawn shapes; NVIDIA H200, 2026-11-28)."""

@@ -8,6 +8,7 @@ from autotune.dtypes import ITEM_BYTES
 from autotune.errors import InvalidShapeError
 from autotune.implementation import Implementation
 from autotune.search_spaces import bounds, compiled_tiles
+from autotune.search_spaces.flash_attention.triton_times import estimate
 from autotune.search_spaces.sources import SHARED, kernel_files
 from autotune.shape import AttentionShape
 from autotune.space import Config, Parameter, Space
@@ -167,7 +168,12 @@ def hints(config: Config, shape: AttentionShape, device: Device) -> tuple[float,
 IMPLEMENTATION: Final = Implementation(
     name="triton",
     operation="flash_attention",
-    space=Space(PARAMETERS, reject, default, hints, heuristics=heuristics, default_basis=compiled_tiles.default_basis),
+    space=Space(
+        *(PARAMETERS, reject, default, hints),
+        heuristics=heuristics,
+        default_basis=compiled_tiles.default_basis,
+        estimate=estimate,
+    ),
     kernel="autotune.kernels.flash_attention.triton:KERNEL",
     sources=(*kernel_files("flash_attention/triton", "forward", "launch"), *SHARED),
     entry=("launch",),

@@ -1,0 +1,58 @@
+"""The time of ``triton``, estimated: the share of a multiprocessor in all tiles, and the longest tile.
+
+Its programs take one tile each, and several share a multiprocessor, which takes the next when one has ended. What is
+so given out ends no later than an even share and the longest one after it (Graham, "Bounds on Multiprocessing Timing
+Anomalies", SIAM Journal on Applied Mathematics 17, 1969). A tile takes a time of its own and one for each block of
+keys, more where the edge of a mask goes through the block.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from autotune.device import Device
+from autotune.dtypes import ITEM_BYTES
+from autotune.search_spaces import bounds
+from autotune.search_spaces.flash_attention.makespan import Times, class_of, tile_times
+from autotune.shape import AttentionShape
+from autotune.space import Config
+
+ARCH: Final = "sm_90"
+ROWS, WARPS = 64, 4  # of the tiles that win there
+
+# By the class of the shape and BLOCK_K: fitted to the fastest configs of as many tiles that H200s and H100s of NVIDIA
+# recorded until 2026-11-28 (``python -m benchmarks.triton_times``), from which they are 1 to 6 % off in the mean.
+TIMES: Final[Mapping[tuple[int, int, bool], Mapping[int, Times]]] = {
+    (64, 64, False): {
+        32: Times(0.18, 0.16, 0.53, 0.00, 3.10),
+        64: Times(0.28, 0.30, 0.46, 0.00, 3.45),
+        128: Times(0.56, 0.34, 1.29, 0.00, 2.43),
+    },
+    (128, 128, False): {
+        16: Times(0.19, 0.09, 1.36, 0.00, 2.03),
+        32: Times(0.25, 0.15, 1.00, 0.00, 3.53),
+        64: Times(0.47, 0.46, 1.29, 0.00, 1.89),
+        128: Times(1.16, 0.87, 2.12, 0.00, 0.00),
+    },
+    (128, 128, True): {
+        32: Times(0.39, 0.00, 1.34, 0.00, 2.63),
+        64: Times(0.73, 0.98, 0.98, 0.00, 0.35),
+    },
+    (256, 256, False): {
+        16: Times(0.32, 0.05, 2.79, 0.00, 0.00),
+        32: Times(0.46, 0.00, 2.57, 0.00, 0.00),
+    },
+    (256, 256, True): {
+        16: Times(0.38, 0.00, 3.00, 0.00, 0.00),
+        32: Times(0.60, 0.93, 0.47, 0.00, 0.00),
+    },
+}
+
+
+def estimate(config: Config, shape: AttentionShape, device: Device) -> float | None:
+    """Return the microseconds that a config is estimated to take; None where nothing like it was fitted."""
+    times = TIMES.get(class_of(shape), {}).get(config.integer("BLOCK_K"))
+    is_fitted = (device.arch, config["BLOCK_Q"], config["num_warps"]) == (ARCH, ROWS, WARPS)
+    if times is None or not is_fitted or ITEM_BYTES[shape.dtype] != 2 or bounds.window_hides(shape):
+        return None
+    tiles = tile_times(shape, ROWS, config.integer("BLOCK_K"), times)
+    return times.launch + sum(tiles) * shape.batch * shape.heads / device.sm_count + max(tiles)
