@@ -217,6 +217,17 @@ class AttentionShape(Shape):
         """Query heads per KV head."""
         return self.heads // self.kv_heads
 
+    @property
+    def window_hides(self) -> bool:
+        """True if some query does not see a key for the window alone.
+
+        Example:
+            >>> AttentionShape(batch=1, heads=8, seq_q=512, head_dim=128, causal=True, window=512).window_hides
+            False
+        """
+        farthest = self.seq_kv if self.causal else max(self.seq_q, self.seq_kv)
+        return self.window is not None and self.window < farthest
+
     def coordinates(self) -> tuple[float, ...]:
         sizes = (self.batch, self.heads // self.kv_heads, self.kv_heads, self.seq_q, self.seq_kv)
         return tuple(map(math.log2, sizes))

@@ -18,7 +18,6 @@ import numpy as np
 from autotune.device import Device
 from autotune.dtypes import ITEM_BYTES
 from autotune.registry import get_implementation
-from autotune.search_spaces import bounds
 from autotune.search_spaces.flash_attention.makespan import Times, class_of, tile_times
 from autotune.search_spaces.flash_attention.triton_times import ARCH, ROWS, WARPS
 from autotune.shape import AttentionShape
@@ -42,7 +41,7 @@ def observe(trials: Iterable[Trial]) -> dict[Class, dict[Problem, float]]:
     for trial in trials:
         shape, config = trial.shape, trial.config
         assert isinstance(shape, AttentionShape)
-        is_alike = trial.device.arch == ARCH and ITEM_BYTES[shape.dtype] == 2 and not bounds.window_hides(shape)
+        is_alike = trial.device.arch == ARCH and ITEM_BYTES[shape.dtype] == 2 and not shape.window_hides
         is_timed = is_usual(trial) and trial.status is Status.OK and trial.timing is not None
         if is_alike and is_timed and (config["BLOCK_Q"], config["num_warps"]) == (ROWS, WARPS):
             assert trial.timing is not None

@@ -37,18 +37,6 @@ def quantized(title: str, shape: AttentionShape) -> str | None:
     return f"{title} computes no {shape.dtype}" if shape.dtype in QUANTIZED_DTYPES else None
 
 
-def window_hides(shape: AttentionShape) -> bool:
-    """Return True if some query does not see a key for the window alone.
-
-    Example:
-        >>> shape = AttentionShape(batch=1, heads=8, seq_q=512, head_dim=128, causal=True, window=512)
-        >>> window_hides(shape)
-        False
-    """
-    farthest = shape.seq_kv if shape.causal else max(shape.seq_q, shape.seq_kv)
-    return shape.window is not None and shape.window < farthest
-
-
 def operands(title: str, shape: AttentionShape) -> str | None:
     """Return why an implementation without operands does not compute a shape, or None."""
     if shape.attn_mask is not None:

@@ -36,9 +36,9 @@ def estimated_times(
     """Return the microseconds that implementations estimate of their configs, by name, of those that do.
 
     An estimate counts the rounds of tiles that a shape leaves to each multiprocessor, of which races at other shapes
-    tell little: of 222 shapes of dense attention recorded with two implementations the one so chosen is 0.15 % behind
-    in the mean and 8 % at worst, where the races of the other shapes choose one 0.7 and 34 % behind (NVIDIA H200 and
-    H100, 2026-11-28; ``python -m benchmarks.portfolios --list``).
+    tell little: of 307 recordings of dense attention by two implementations and more, each left out, the one so chosen
+    is 0.13 % behind the best in the mean and 18 % at worst, and 0.48 and 32 % by races alone (NVIDIA H200 and H100,
+    2026-11-28; ``python -m benchmarks.portfolios --list``, with estimates and without).
     """
     times = ((each.name, each.space.estimate(config, shape, device)) for each, config in candidates)
     return {name: time for name, time in times if time is not None}

@@ -11,7 +11,6 @@ from typing import Final
 
 from autotune.device import Device
 from autotune.dtypes import ITEM_BYTES
-from autotune.search_spaces import bounds
 from autotune.search_spaces.flash_attention.makespan import Times, class_of, tile_times
 from autotune.shape import AttentionShape
 from autotune.space import Config
@@ -52,7 +51,7 @@ def estimate(config: Config, shape: AttentionShape, device: Device) -> float | N
     """Return the microseconds that a config is estimated to take; None where nothing like it was fitted."""
     times = TIMES.get(class_of(shape), {}).get(config.integer("BLOCK_K"))
     is_fitted = (device.arch, config["BLOCK_Q"], config["num_warps"]) == (ARCH, ROWS, WARPS)
-    if times is None or not is_fitted or ITEM_BYTES[shape.dtype] != 2 or bounds.window_hides(shape):
+    if times is None or not is_fitted or ITEM_BYTES[shape.dtype] != 2 or shape.window_hides:
         return None
     tiles = tile_times(shape, ROWS, config.integer("BLOCK_K"), times)
     return times.launch + sum(tiles) * shape.batch * shape.heads / device.sm_count + max(tiles)
