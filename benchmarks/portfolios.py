@@ -73,11 +73,8 @@ def mark_chosen(
         others = {name: [each for each in known[name] if each.shape != shape] for name in able}
         choices = {name: choose(others[name], each, shape, device) for name, each in able.items()}
         times = {name: each.times.chosen for name, each in choices.items() if each is not None and each.times}
-        configs = (
-            (each, each.space.default(shape, device) if (choice := choices[name]) is None else choice.config)
-            for name, each in able.items()
-        )
-        order = fastest_first(able, times, estimated_times(configs, shape, device))
+        met = [(able[name], each.config) for name, each in choices.items() if each is not None and each.times]
+        order = fastest_first(able, times, estimated_times(met, shape, device))
         return order[0] == row.implementation if times else None
 
     return [replace(row, is_chosen=is_chosen(row)) for row in rows]

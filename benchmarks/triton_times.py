@@ -3,7 +3,7 @@
 Of each recorded shape without a window and each tile of 64 rows, the fastest config counts, of all GPUs of the
 architecture alike. Of each class of heads and each number of keys the times of a block, an edge, a tile and a launch
 are fitted by least squares of the relative errors, with outliers weighted down. Prints what
-``search_spaces/flash_attention/triton_times.py`` holds, with the mean error of estimates.
+``search_spaces/flash_attention/triton_estimate.py`` holds, with the mean error of estimates.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from autotune.device import Device
 from autotune.dtypes import ITEM_BYTES
 from autotune.registry import get_implementation
 from autotune.search_spaces.flash_attention.makespan import Times, class_of, tile_times
-from autotune.search_spaces.flash_attention.triton_times import ARCH, ROWS, WARPS
+from autotune.search_spaces.flash_attention.triton_estimate import ROWS, WARPS
 from autotune.shape import AttentionShape
 from autotune.trial import Status, Trial
 from benchmarks.merge import RESULTS
@@ -41,7 +41,7 @@ def observe(trials: Iterable[Trial]) -> dict[Class, dict[Problem, float]]:
     for trial in trials:
         shape, config = trial.shape, trial.config
         assert isinstance(shape, AttentionShape)
-        is_alike = trial.device.arch == ARCH and ITEM_BYTES[shape.dtype] == 2 and not shape.window_hides
+        is_alike = trial.device.has("wgmma") and ITEM_BYTES[shape.dtype] == 2 and not shape.window_hides
         is_timed = is_usual(trial) and trial.status is Status.OK and trial.timing is not None
         if is_alike and is_timed and (config["BLOCK_Q"], config["num_warps"]) == (ROWS, WARPS):
             assert trial.timing is not None

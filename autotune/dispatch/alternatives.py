@@ -49,9 +49,9 @@ def alternatives_for(
     which both were raced.
 
     Of several implementations that of the least expected time comes first, where it has met others in races over shapes
-    of the class (``expected_times``), or else over those of all classes (``typical_times``), and of those that estimate
-    the time of what they serve the least estimate (``estimated_times``); without any the first admitted one, with its
-    space's default where the portfolio has nothing valid of it.
+    of the class (``expected_times``), or else over those of all classes (``typical_times``); of those of the class that
+    estimate the time of what they would serve, that of the least estimate (``estimated_times``). Without any the first
+    admitted one, with its space's default where the portfolio has nothing valid of it.
 
     Args:
         rows: the stored winners of the operation (``autotune.table.stored_winners``).
@@ -171,7 +171,8 @@ def _choices(
         if each.portfolio is not None and each.portfolio.times
     }
     names = [each.name for each, _ in defaults]
-    estimates = estimated_times(((each.implementation, each.config) for each in choices), shape, device)
+    met = [each for each in choices if each.implementation.name in times]
+    estimates = estimated_times(((each.implementation, each.config) for each in met), shape, device)
     order = fastest_first(names, times or typical_times(portfolio, names), estimates)
     choices.sort(key=lambda each: order.index(each.implementation.name))
     if is_adrift:

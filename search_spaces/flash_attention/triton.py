@@ -8,7 +8,7 @@ from autotune.dtypes import ITEM_BYTES
 from autotune.errors import InvalidShapeError
 from autotune.implementation import Implementation
 from autotune.search_spaces import bounds, compiled_tiles
-from autotune.search_spaces.flash_attention.triton_times import estimate
+from autotune.search_spaces.flash_attention.triton_estimate import estimate
 from autotune.search_spaces.sources import SHARED, kernel_files
 from autotune.shape import AttentionShape
 from autotune.space import Config, Parameter, Space

@@ -9,6 +9,7 @@ from autotune.dispatch import alternatives_for
 from autotune.dispatch.implementation_order import estimated_times, fastest_first
 from autotune.implementation import Implementation
 from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION as TRITON
+from autotune.shape import AttentionShape
 from tests import sample
 from tests.outside.row_scale.space import IMPLEMENTATION as PLAIN
 from tests.outside.row_scale.space import RowShape
@@ -43,24 +44,31 @@ def test_times_are_of_those_that_estimate_their_config() -> None:
     assert estimated_times(candidates, SHAPE, NVIDIA_H200) == {"known": 7.5}
 
 
+def of_triton(name: str, time: float | None) -> Implementation[AttentionShape]:
+    return replace(TRITON, name=name, space=replace(TRITON.space, estimate=lambda config, shape, device: time))
+
+
 @pytest.mark.parametrize(
-    ("times", "expected"),
-    [((2.0, 1.0), ["second", "first"]), ((1.0, 2.0), ["first", "second"]), ((2.0, None), ["first", "second"])],
+    ("times", "first"),
+    [((2.0, 1.0), "second"), ((1.0, 2.0), "first"), ((2.0, None), "first"), ((None, 1.0), "first")],
+    ids=str,
 )
-def test_the_least_estimate_is_served(times: tuple[float, float | None], expected: list[str]) -> None:
-    both = [estimated(name, time) for name, time in zip(("first", "second"), times, strict=True)]
-    found = alternatives_for(SHAPE, NVIDIA_H200, [], both, portfolio=[])
-    assert [each.candidate.implementation for each in found] == expected
-
-
-def test_estimates_come_before_what_races_at_other_shapes_said() -> None:
+def test_the_least_estimate_is_served_whatever_races_at_other_shapes_said(
+    times: tuple[float | None, float | None], first: str
+) -> None:
     """The races of both at a shape of the class said that the first is faster."""
-    first = replace(TRITON, space=replace(TRITON.space, estimate=lambda config, shape, device: 2.0))
-    second = replace(first, name="second", space=replace(first.space, estimate=lambda config, shape, device: 1.0))
+    both = [of_triton(name, time) for name, time in zip(("first", "second"), times, strict=True)]
     rows = [
-        sample.assignment(sample.shape(512), behind=0.0),
+        sample.assignment(sample.shape(512), implementation="first", behind=0.0),
         sample.assignment(sample.shape(512), implementation="second", behind=0.5),
     ]
-    for both, name in (((first, second), "second"), ((TRITON, second), TRITON.name)):
-        found = alternatives_for(sample.shape(600), NVIDIA_H200, [], list(both), portfolio=rows)
-        assert found[0].candidate.implementation == name
+    found = alternatives_for(sample.shape(600), NVIDIA_H200, [], both, portfolio=rows)
+    assert found[0].candidate.implementation == first
+
+
+def test_without_a_race_of_both_estimates_say_nothing() -> None:
+    both = [of_triton("first", 2.0), of_triton("second", 1.0)]
+    rows = [sample.assignment(sample.shape(512), implementation=name, behind=None) for name in ("first", "second")]
+    for portfolio in (rows, rows[:1], []):
+        found = alternatives_for(sample.shape(600), NVIDIA_H200, [], both, portfolio=portfolio)
+        assert found[0].candidate.implementation == "first"

@@ -10,7 +10,7 @@ import pytest
 from autotune.device import NVIDIA_H200
 from autotune.search_spaces.flash_attention.gluon_hopper import IMPLEMENTATION as GLUON
 from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION
-from autotune.search_spaces.flash_attention.triton_times import TIMES, estimate
+from autotune.search_spaces.flash_attention.triton_estimate import TIMES, estimate
 from autotune.shape import AttentionShape
 from autotune.table import Sweep, shipped_sweeps
 from autotune.trial import Status

@@ -15,7 +15,6 @@ from autotune.search_spaces.flash_attention.makespan import Times, class_of, til
 from autotune.shape import AttentionShape
 from autotune.space import Config
 
-ARCH: Final = "sm_90"
 ROWS, WARPS = 64, 4  # of the tiles that win there
 
 # By the class of the shape and BLOCK_K: fitted to the fastest configs of as many tiles that H200s and H100s of NVIDIA
@@ -50,8 +49,8 @@ TIMES: Final[Mapping[tuple[int, int, bool], Mapping[int, Times]]] = {
 def estimate(config: Config, shape: AttentionShape, device: Device) -> float | None:
     """Return the microseconds that a config is estimated to take; None where nothing like it was fitted."""
     times = TIMES.get(class_of(shape), {}).get(config.integer("BLOCK_K"))
-    is_fitted = (device.arch, config["BLOCK_Q"], config["num_warps"]) == (ARCH, ROWS, WARPS)
-    if times is None or not is_fitted or ITEM_BYTES[shape.dtype] != 2 or shape.window_hides:
+    is_fitted = (config["BLOCK_Q"], config["num_warps"], ITEM_BYTES[shape.dtype]) == (ROWS, WARPS, 2)
+    if times is None or not is_fitted or shape.window_hides or not device.has("wgmma"):
         return None
     tiles = tile_times(shape, ROWS, config.integer("BLOCK_K"), times)
     return times.launch + sum(tiles) * shape.batch * shape.heads / device.sm_count + max(tiles)
