@@ -70,10 +70,10 @@ def likeness(shape: Shape, device: Device) -> Likeness:
 
     Types of 16 bits are one kind, since tiles, loads and matrix instructions are the same, and so are head dims that
     are padded to one width. Dense attention is told by its tiles for each SM (up to ``MANY_TILES``), queries, keys that
-    a query may see, heads per KV head (slight) and head dims; a mask with a diagonal, a window that hides keys and
-    softcap are features. Paged attention by its KV heads for each SM, rows of a KV head, mean length, how even lengths
-    are, page size (slight) and head dims; layout, mask, window, softcap, sinks and ALiBi are features. Packed sequences
-    by tiles, mean queries and keys, how even lengths are, and what else tells dense attention.
+    a query may see, heads per KV head (slight) and head dims; a mask with a diagonal, a window and softcap are
+    features. Paged attention by its KV heads for each SM, rows of a KV head, mean length, how even lengths are, page
+    size (slight) and head dims; layout, mask, window, softcap, sinks and ALiBi are features. Packed sequences by tiles,
+    mean queries and keys, how even lengths are, and what else tells dense attention.
 
     Example:
         >>> short, long = (AttentionShape(batch=64, heads=16, seq_q=seq, head_dim=128) for seq in (1024, 4096))
@@ -91,7 +91,7 @@ def likeness(shape: Shape, device: Device) -> Likeness:
 
 def _of_dense(shape: AttentionShape, device: Device) -> Likeness:
     tiles = shape.batch * shape.heads * -(-shape.seq_q // TILE_ROWS)
-    has_window = shape.window_hides
+    has_window = shape.window is not None
     return Likeness(
         kind=(AttentionShape, ITEM_BYTES[shape.dtype], _width(shape.head_dim), _width(shape.head_dim_v)),
         features=(shape.causal or has_window, has_window, *_other_features(shape)),
@@ -109,7 +109,7 @@ def _of_dense(shape: AttentionShape, device: Device) -> Likeness:
 
 def _of_varlen(shape: VarlenShape, device: Device) -> Likeness:
     tiles = shape.batch * shape.kv_heads * -(-shape.mean_seq_q * shape.group // TILE_ROWS)
-    has_window = shape.window_hides
+    has_window = shape.window is not None
     return Likeness(
         kind=(VarlenShape, ITEM_BYTES[shape.dtype], _width(shape.head_dim), _width(shape.head_dim_v)),
         features=(shape.causal or has_window, has_window, *_other_features(shape)),

@@ -79,12 +79,6 @@ class VarlenShape(Shape):
         return self.heads // self.kv_heads
 
     @property
-    def window_hides(self) -> bool:
-        """True if some query of the longest sequence does not see a key for the window alone."""
-        farthest = self.max_seq_kv if self.causal else max(self.max_seq_q, self.max_seq_kv)
-        return self.window is not None and self.window < farthest
-
-    @property
     def is_even(self) -> bool:
         """True if all sequences are as long as the longest."""
         return self.batch == 1 or (self.mean_seq_q, self.mean_seq_kv) == (self.max_seq_q, self.max_seq_kv)

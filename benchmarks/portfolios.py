@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from autotune.dispatch.implementation_order import estimated_times, fastest_first
+from autotune.dispatch.implementation_order import expected_order
 from autotune.dispatch.portfolio import choose
 from autotune.errors import TableError
 from autotune.implementation import Implementation
@@ -60,6 +60,8 @@ def mark_chosen(
     place: tuple[str, str],
     portfolios: Mapping[tuple[str, str], Sequence[Assignment]],
     implementations: Sequence[Implementation[Any]],
+    *,
+    by_races_alone: bool = False,
 ) -> list[Assignment]:
     """Note at which shapes each row's implementation would be served, if the portfolios did not know the shape."""
     arch, of_ours = place[1], {each.name: each for each in implementations if each.is_ours}
@@ -69,13 +71,12 @@ def mark_chosen(
         if row.behind is None:
             return None
         shape, device = row.shape, row.device
-        able = {name: each for name, each in of_ours.items() if each.supports(shape, device) is None}
-        others = {name: [each for each in known[name] if each.shape != shape] for name in able}
-        choices = {name: choose(others[name], each, shape, device) for name, each in able.items()}
-        times = {name: each.times.chosen for name, each in choices.items() if each is not None and each.times}
-        met = [(able[name], each.config) for name, each in choices.items() if each is not None and each.times]
-        order = fastest_first(able, times, estimated_times(met, shape, device))
-        return order[0] == row.implementation if times else None
+        able = [each for each in of_ours.values() if each.supports(shape, device) is None]
+        others = {each.name: [other for other in known[each.name] if other.shape != shape] for each in able}
+        choices = {each.name: choose(others[each.name], each, shape, device) for each in able}
+        order = expected_order(able, choices, shape, device, with_estimates=not by_races_alone)
+        is_known = any(each is not None and each.times for each in choices.values())
+        return order.names[0] == row.implementation if is_known else None
 
     return [replace(row, is_chosen=is_chosen(row)) for row in rows]
 
@@ -99,15 +100,33 @@ def describe(rows: Sequence[Assignment]) -> list[str]:
 
 
 def choice_losses(portfolios: Iterable[Sequence[Assignment]]) -> str | None:
-    """Say how far the implementations that would be served are behind the best of all, where shapes are left out."""
+    """Say how far the implementations that would be served are behind the best of all; None where none met others."""
     rows = [row for found in portfolios for row in found if row.behind is not None]
     shapes = Counter((row.shape, row.device) for row in rows)
     losses = [row.behind or 0.0 for row in rows if row.is_chosen and shapes[row.shape, row.device] > 1]
     if not losses:
         return None
-    wrong, worst = sum(loss > TOLERANCE for loss in losses), max(losses)
-    behind = f"{_mean(losses):.2%} behind the best in the geometric mean, {worst:.1%} at worst, {wrong} beyond 2 %"
-    return f"implementations chosen where a shape is left out: {behind}, of {len(losses)}"
+    wrong = f"{sum(loss > TOLERANCE for loss in losses)} beyond 2 %, of {len(losses)}"
+    return f"{_mean(losses):.2%} behind the best in the geometric mean, {max(losses):.1%} at worst, {wrong}"
+
+
+def print_choices(
+    operation: str,
+    portfolios: Mapping[tuple[str, str], Sequence[Assignment]],
+    implementations: Sequence[Implementation[Any]],
+) -> None:
+    """Print what is lost by the implementations that would be served, where each shape is left out, and by races alone.
+
+    Estimates were fitted to these very recordings.
+    """
+    if (losses := choice_losses(portfolios.values())) is None:
+        return
+    by_races = {
+        place: mark_chosen(rows, place, portfolios, implementations, by_races_alone=True)
+        for place, rows in portfolios.items()
+    }
+    print(f"{operation}: implementations chosen where a shape is left out: {losses}")
+    print(f"{operation}: by races alone: {choice_losses(by_races.values())}")
 
 
 def _default_losses(rows: Sequence[Assignment]) -> Iterator[str]:
@@ -175,8 +194,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 print(f"{title} on {arch}", *describe(rows), sep="\n")
                 if not given.list:
                     print(f"  written to {write_portfolio(rows, results=given.results)}")
-            if losses := choice_losses(found.values()):
-                print(f"{operation}: {losses}")
+            print_choices(operation, found, implementations)
     except TableError as error:
         sys.exit(f"benchmarks.portfolios: {error}")
 

@@ -1,11 +1,11 @@
 """Fit the times by which the default of ``gluon_hopper`` estimates schedules: ``python -m benchmarks.schedule_times``.
 
-Of each recorded shape without a window and each tile and order of tiles, the fastest config counts, of all GPUs of the
-architecture alike. Each size of tile has the time of a block of its own; one number of keys shares that of an edge, one
-class of heads those of a tile, a program and a launch. They are fitted by least squares of the relative errors, with
-outliers weighted down. Prints what ``search_spaces/flash_attention/makespan.py`` holds, with the mean error of
-estimates; the mean error of those of shapes with a window, by the times that it holds; then, of recorded shapes where
-these change the default, both times over that of the best. No GPU.
+Of each recorded shape without a window that hides keys and each tile and order of tiles, the fastest config counts, of
+all GPUs of the architecture alike. Each size of tile has the time of a block of its own; one number of keys shares that
+of an edge, one class of heads those of a tile, a program and a launch. They are fitted by least squares of the relative
+errors, with outliers weighted down. Prints what ``search_spaces/flash_attention/makespan.py`` holds, with the mean
+error of estimates; the mean error of those of shapes with one, by the times that it holds; then, of recorded shapes
+where these change the default, both times over that of the best. No GPU.
 """
 
 import argparse
@@ -51,7 +51,7 @@ class Observed(NamedTuple):
 
 
 def observe(trials: Iterable[Trial], *, windows: bool = False) -> dict[tuple[int, int, bool], list[Observed]]:
-    """Return what recorded trials say of schedules, by the class of their shape: of those with a window, or without."""
+    """Return what recorded trials say of schedules, by the class of their shape: where a window hides keys, or not."""
     least: dict[tuple[AttentionShape, Device, TileSchedule], float] = {}
     for trial in trials:
         shape = trial.shape
@@ -60,7 +60,7 @@ def observe(trials: Iterable[Trial], *, windows: bool = False) -> dict[tuple[int
         assert isinstance(shape, AttentionShape)
         schedule = schedule_of(trial.config, trial.device)
         tiles = shape.batch * shape.heads * math.ceil(shape.seq_q / schedule.rows)
-        if (shape.window is not None) == windows and tiles <= MOST_TILES:
+        if shape.window_hides == windows and tiles <= MOST_TILES:
             key = shape, trial.device, schedule
             least[key] = min(trial.timing.median_us, least.get(key, math.inf))
     best: dict[tuple[AttentionShape, Device], float] = defaultdict(lambda: math.inf)

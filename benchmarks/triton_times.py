@@ -1,8 +1,8 @@
 """Fit the times by which ``flash_attention/triton`` is estimated: ``python -m benchmarks.triton_times``; no GPU.
 
-Of each recorded shape without a window and each tile of 64 rows, the fastest config counts, of all GPUs of the
-architecture alike. Of each class of heads and each number of keys the times of a block, an edge, a tile and a launch
-are fitted by least squares of the relative errors, with outliers weighted down. Prints what
+Of each recorded shape without a window that hides keys and each tile of 64 rows, the fastest config counts, of all GPUs
+of the architecture alike. Of each class of heads and each number of keys the times of a block, an edge, a tile and a
+launch are fitted by least squares of the relative errors, with outliers weighted down. Prints what
 ``search_spaces/flash_attention/triton_estimate.py`` holds, with the mean error of estimates.
 """
 

@@ -9,6 +9,7 @@ import torch
 
 from autotune.dtypes import parse_dtype
 from autotune.errors import InvalidShapeError, UnknownNameError, UsageError
+from autotune.kernels.flash_attention.reference import visible_keys
 from autotune.shape import AttentionShape, Shape
 
 SIZES: dict[str, Any] = {"batch": 2, "heads": 12, "seq_q": 1024, "head_dim": 64}
@@ -150,6 +151,17 @@ def test_distance(change: dict[str, Any], distance: float) -> None:
 def test_other_families_are_infinitely_far(change: dict[str, Any]) -> None:
     shape = AttentionShape(**SIZES)
     assert shape.distance(replace(shape, **change)) == math.inf
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("seq_q", "seq_kv"), [(5, 5), (2, 6), (6, 2), (1, 4), (4, 1)])
+def test_a_window_hides_a_key_where_without_it_a_query_would_see_it(seq_q: int, seq_kv: int, causal: bool) -> None:
+    plain = AttentionShape(batch=1, heads=1, seq_q=seq_q, seq_kv=seq_kv, head_dim=8, causal=causal)
+    every = visible_keys(0, seq_q, seq_q, seq_kv, causal=causal, window=None, device=torch.device("cpu"))
+    for window in range(1, seq_q + seq_kv + 1):
+        seen = visible_keys(0, seq_q, seq_q, seq_kv, causal=causal, window=window, device=torch.device("cpu"))
+        assert replace(plain, window=window).window_hides == bool((every & ~seen).any()), window
+    assert not plain.window_hides
 
 
 def test_text_says_what_is_unusual() -> None:

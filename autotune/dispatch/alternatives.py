@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from autotune.device import Device
 from autotune.dispatch.evidence import EXACT_REGRET
-from autotune.dispatch.implementation_order import estimated_times, fastest_first, typical_times
+from autotune.dispatch.implementation_order import expected_order, typical_times
 from autotune.dispatch.kernel import Alternative, DefaultName, Provenance
 from autotune.dispatch.ladder import climb, why_default
 from autotune.dispatch.portfolio import Polls, PortfolioChoice, choose
@@ -14,7 +14,6 @@ from autotune.errors import InvalidShapeError
 from autotune.implementation import Implementation
 from autotune.likeness import likeness
 from autotune.shape import Shape
-from autotune.space import Config
 from autotune.trial import Candidate, Trial
 
 if TYPE_CHECKING:
@@ -48,10 +47,8 @@ def alternatives_for(
     implementation was not in the race of the first, and was faster than the row's at shapes of the same features at
     which both were raced.
 
-    Of several implementations that of the least expected time comes first, where it has met others in races over shapes
-    of the class (``expected_times``), or else over those of all classes (``typical_times``); of those of the class that
-    estimate the time of what they would serve, that of the least estimate (``estimated_times``). Without any the first
-    admitted one, with its space's default where the portfolio has nothing valid of it.
+    Of several implementations the one that is expected to be the fastest comes first (``expected_order``); where
+    nothing is known of any, the first admitted one, with its space's default where the portfolio has nothing valid.
 
     Args:
         rows: the stored winners of the operation (``autotune.table.stored_winners``).
@@ -132,13 +129,10 @@ class _Choice(NamedTuple):
     implementation: Implementation[Any]
     portfolio: PortfolioChoice | None
     default: Alternative
-
-    @property
-    def config(self) -> Config:
-        return self.default.candidate.config if self.portfolio is None else self.portfolio.config
+    overtaken: str = ""  # the implementation that an estimate put it before
 
     def serve(self, device: Device, why: str) -> Alternative:
-        return self.default if self.portfolio is None else _served(self.implementation, self.portfolio, device, why)
+        return self.default if self.portfolio is None else _served(self, self.portfolio, device, why)
 
 
 def _choices(
@@ -165,16 +159,19 @@ def _choices(
         return choose(own, each, shape, device, rivals=rivals, is_first=is_first, polls=polls)
 
     choices = [_Choice(each, chosen(each, is_first=False), default) for each, default in defaults]
-    times = {
-        each.implementation.name: each.portfolio.times.chosen
-        for each in choices
-        if each.portfolio is not None and each.portfolio.times
-    }
-    names = [each.name for each, _ in defaults]
-    met = [each for each in choices if each.implementation.name in times]
-    estimates = estimated_times(((each.implementation, each.config) for each in met), shape, device)
-    order = fastest_first(names, times or typical_times(portfolio, names), estimates)
-    choices.sort(key=lambda each: order.index(each.implementation.name))
+    admitted = [each for each, _ in defaults]
+    names, overtaken = expected_order(
+        admitted,
+        {each.implementation.name: each.portfolio for each in choices},
+        shape,
+        device,
+        typical=typical_times(portfolio, [each.name for each in admitted]),
+        with_estimates=not any(row.shape == shape and row.behind is not None for row in kin),
+    )
+    choices.sort(key=lambda each: names.index(each.implementation.name))
+    if overtaken:
+        place = names.index(overtaken) - 1
+        choices[place] = choices[place]._replace(overtaken=overtaken)
     if is_adrift:
         choices.sort(key=lambda each: each.portfolio is None)
     first = choices[0]
@@ -250,12 +247,13 @@ def _is_less(choice: PortfolioChoice, other: Provenance) -> bool:
     return least is not None and other.expected_regret is not None and least < other.expected_regret
 
 
-def _served(implementation: Implementation[Any], choice: PortfolioChoice, device: Device, why: str) -> Alternative:
+def _served(of: _Choice, choice: PortfolioChoice, device: Device, why: str) -> Alternative:
     near = choice.nearest
     has = f"the config that the portfolio of {device.arch} has for {near.shape} on {near.device.name}"
     elsewhere = "" if near.device.model == device.model else f", recorded on {near.device.name}"
     keeps = f"the space's default, which the portfolio of {device.arch} keeps{elsewhere}"
     served = keeps if choice.is_default else has
+    served += f", estimated faster than {of.overtaken}" if of.overtaken else ""
     name: DefaultName = "space's default" if choice.is_default else "portfolio's default"
     provenance = Provenance("default", why, expectation=choice.expectation, default=name, served=served)
-    return Alternative(Candidate(implementation.name, choice.config), provenance)
+    return Alternative(Candidate(of.implementation.name, choice.config), provenance)

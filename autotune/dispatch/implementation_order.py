@@ -1,47 +1,84 @@
 """The order of an operation's implementations at a shape, the fastest first: by races nearby, then by estimates."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from autotune.device import Device
 from autotune.dispatch.evidence import MIN_EVIDENCE
+from autotune.dispatch.portfolio import PortfolioChoice
 from autotune.implementation import Implementation
 from autotune.shape import Shape
-from autotune.space import Config
 
 if TYPE_CHECKING:
     from autotune.table import Assignment
 
+NO_TIMES: Final[Mapping[str, float]] = {}
 
-def fastest_first(names: Iterable[str], *known: Mapping[str, float]) -> list[str]:
-    """Order names by their times, by each mapping in turn; those that one lacks keep their places.
+
+class ImplementationOrder(NamedTuple):
+    """Names of implementations, and the one that races put first where an estimate put another before it."""
+
+    names: list[str]
+    overtaken: str = ""
+
+
+def expected_order(
+    admitted: Iterable[Implementation[Any]],
+    choices: Mapping[str, PortfolioChoice | None],
+    shape: Shape,
+    device: Device,
+    *,
+    typical: Mapping[str, float] = NO_TIMES,
+    with_estimates: bool = True,
+) -> ImplementationOrder:
+    """Order implementations by the times to expect of what the portfolio chooses of each.
+
+    Of those that met others in races over shapes of the class, times are expected from these (``expected_times``), and
+    the least estimate comes before all that estimate theirs. An estimate counts the rounds of tiles that a shape leaves
+    to each multiprocessor, of which races at other shapes tell little. Both were measured on dense attention, each of
+    307 recordings by several implementations left out (the times of estimates were fitted to them, too): the first is
+    0.13 % behind the best in the mean and 18 % at worst, by races alone 0.66 and 32 % (NVIDIA H200 and H100,
+    2026-11-28; ``python -m benchmarks.portfolios --list``).
+
+    Args:
+        admitted: the implementations in their usual order, which those without times keep.
+        choices: what the portfolio chooses of each, by name.
+        typical: the times that count where no class is known (``typical_times``).
+        with_estimates: False where a race at this very shape says which is faster.
+    """
+    admitted = list(admitted)
+    known = {name: choice for name, choice in choices.items() if choice is not None and choice.times}
+    times = {name: choice.times.chosen for name, choice in known.items() if choice.times}
+    order = fastest_first([each.name for each in admitted], times or typical)
+    estimates: dict[str, float] = {}
+    for each in admitted:
+        if each.name in known and with_estimates:
+            estimate = each.space.estimate(known[each.name].config, shape, device)
+            if estimate is not None and math.isfinite(estimate):
+                estimates[each.name] = estimate
+    estimated = [name for name in order if name in estimates]
+    least = min(estimated, key=estimates.__getitem__, default="")
+    if not estimated or least == estimated[0]:
+        return ImplementationOrder(order)
+    order.remove(least)
+    order.insert(order.index(estimated[0]), least)
+    return ImplementationOrder(order, overtaken=estimated[0])
+
+
+def fastest_first(names: Iterable[str], times: Mapping[str, float]) -> list[str]:
+    """Order names by their times; those without keep their places.
 
     Example:
         >>> fastest_first(["a", "b", "c"], {"a": 3.0, "c": 1.0})
         ['c', 'b', 'a']
     """
     found = list(names)
-    for times in known:
-        places = [place for place, name in enumerate(found) if name in times]
-        in_order = sorted((found[place] for place in places), key=times.__getitem__)
-        for place, name in zip(places, in_order, strict=True):
-            found[place] = name
+    places = [place for place, name in enumerate(found) if name in times]
+    in_order = sorted((found[place] for place in places), key=times.__getitem__)
+    for place, name in zip(places, in_order, strict=True):
+        found[place] = name
     return found
-
-
-def estimated_times(
-    candidates: Iterable[tuple[Implementation[Any], Config]], shape: Shape, device: Device
-) -> dict[str, float]:
-    """Return the microseconds that implementations estimate of their configs, by name, of those that do.
-
-    An estimate counts the rounds of tiles that a shape leaves to each multiprocessor, of which races at other shapes
-    tell little: of 307 recordings of dense attention by two implementations and more, each left out, the one so chosen
-    is 0.13 % behind the best in the mean and 18 % at worst, and 0.48 and 32 % by races alone (NVIDIA H200 and H100,
-    2026-11-28; ``python -m benchmarks.portfolios --list``, with estimates and without).
-    """
-    times = ((each.name, each.space.estimate(config, shape, device)) for each, config in candidates)
-    return {name: time for name, time in times if time is not None}
 
 
 def typical_times(portfolio: "Iterable[Assignment]", names: Iterable[str]) -> dict[str, float]:
@@ -56,7 +93,7 @@ def typical_times(portfolio: "Iterable[Assignment]", names: Iterable[str]) -> di
         if row.behind is not None:
             behind.setdefault((row.shape, row.device), {})[row.implementation] = math.log1p(row.behind)
     met = {name for times in behind.values() for name in times}.intersection(names)
-    shared: Sequence[dict[str, float]] = [times for times in behind.values() if met <= times.keys()]
+    shared = [times for times in behind.values() if met <= times.keys()]
     return (
         {name: sum(times[name] for times in shared) / len(shared) for name in met}
         if len(shared) >= MIN_EVIDENCE

@@ -24,11 +24,11 @@ from autotune.search_spaces.flash_attention.warp_groups import ROWS
 from autotune.shape import AttentionShape
 from autotune.space import Config, Value
 
-# What another schedule must gain over the usual, by estimates. These err by 2 to 4 % in the mean, with softcap by 8 for
-# heads of 128 and 4 for 256, by 4 to 7 in windows of 1,024 keys or more over heads of 96 and 128, and in others by 5 to
-# 24 (``benchmarks.schedule_times``, 2026-11-28). Of orders of one tile less than that is enough: of recorded shapes
-# that were estimated to gain 2.5 to 5 % and timed both, three gained 7.8 % in the mean; with softcap 2 x 48 heads over
-# 1853 tokens gain 8 % where 7 are estimated. Estimates within 2 % are equal.
+# What another schedule must gain over the usual, by estimates. These err by 3 to 5 % in the mean, with softcap by 7 for
+# heads of 128 and 4 for 256, by 2 to 8 in windows of 1,024 keys or more over heads of 96 and 128, and in others by 4 to
+# 23 (``benchmarks.schedule_times``, 2026-11-28). Without softcap or window less than that is enough: of recorded shapes
+# that were estimated to gain 2.5 to 5 % and timed both, three gained 7.8 % in the mean; with softcap another order, of
+# one shape, 2 x 48/8 heads over 1853 tokens, gains 8 % where 7 are estimated. Estimates within 2 % are equal.
 LEAST_GAIN: Final = 0.025
 LEAST_GAIN_SOFTCAP: Final[Mapping[int, float]] = {128: 0.06, 256: 0.07}  # by the columns of a tile
 LEAST_GAIN_WINDOW: Final = 0.1
@@ -70,12 +70,12 @@ def default(shape: AttentionShape, device: Device) -> Config:
     gain = _least_gain(shape)
     if gain is None or _tile(usual) not in times or _has_few_narrow_tiles(shape, device):
         return usual
-    # Short blocks take less than is estimated: over 512 tokens of 28 heads 0.94 times as long as one consumer's tiles,
-    # which were to gain 5 % (NVIDIA H200, 2026-11-28).
-    end = min(_estimate(each, shape, device, times) for each in (rule, usual) if _tile(each) in times)
+    # The lower of both is what others must end before: short blocks take less than is estimated, over 512 tokens of 28
+    # heads 0.94 times as long as one consumer's tiles, which were to gain 5 % (NVIDIA H200, 2026-11-28).
+    usual_end = min(_estimate(each, shape, device, times) for each in {rule, usual} if _tile(each) in times)
     ends = _ends(usual, _tile(usual), shape, device)
-    found = _first_of_soonest(ends, (1.0 - gain) * end) or usual
-    least = (1.0 - gain) * min([end, *ends.values()])  # of other tiles
+    found = _first_of_soonest(ends, (1.0 - gain) * usual_end) or usual
+    least = (1.0 - gain) * min([usual_end, *ends.values()])  # of other tiles
     for tile, of_tile in times.items():
         if tile != _tile(usual) and makespan.lower_bound(shape, tile, of_tile, device.sm_count) < least:
             ends = _ends(usual, tile, shape, device)
@@ -85,9 +85,9 @@ def default(shape: AttentionShape, device: Device) -> Config:
 
 
 def estimate(config: Config, shape: AttentionShape, device: Device) -> float | None:
-    """Return the microseconds that a config is estimated to take; None where nothing like it was fitted."""
+    """Return the microseconds that the tiles of a config take at best, by its order; None of what was not fitted."""
     times = makespan.TIMES.get(makespan.class_of(shape), {})
-    is_fitted = _tile(config) in times and not shape.window_hides
+    is_fitted = _tile(config) in times and not shape.window_hides and supports(shape, device) is None
     return _estimate(config, shape, device, times) if is_fitted else None
 
 

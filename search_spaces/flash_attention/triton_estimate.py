@@ -17,7 +17,7 @@ from autotune.space import Config
 
 ROWS, WARPS = 64, 4  # of the tiles that win there
 
-# By the class of the shape and BLOCK_K: fitted to the fastest configs of as many tiles that H200s and H100s of NVIDIA
+# By the class of the shape and BLOCK_K: fitted to the fastest configs of 64 rows that H200s and H100s of NVIDIA
 # recorded until 2026-11-28 (``python -m benchmarks.triton_times``), from which they are 1 to 6 % off in the mean.
 TIMES: Final[Mapping[tuple[int, int, bool], Mapping[int, Times]]] = {
     (64, 64, False): {
@@ -47,7 +47,10 @@ TIMES: Final[Mapping[tuple[int, int, bool], Mapping[int, Times]]] = {
 
 
 def estimate(config: Config, shape: AttentionShape, device: Device) -> float | None:
-    """Return the microseconds that a config is estimated to take; None where nothing like it was fitted."""
+    """Return the microseconds that a config takes at best, whatever its stages and loads; None of what was not fitted.
+
+    On other Hopper GPUs than the fitted ones it is as good as their tiles for each multiprocessor are alike.
+    """
     times = TIMES.get(class_of(shape), {}).get(config.integer("BLOCK_K"))
     is_fitted = (config["BLOCK_Q"], config["num_warps"], ITEM_BYTES[shape.dtype]) == (ROWS, WARPS, 2)
     if times is None or not is_fitted or shape.window_hides or not device.has("wgmma"):
