@@ -68,7 +68,7 @@ def test_a_sweep_that_is_left_out_is_served_near_its_best(
     for row in found:
         said = row.provenance.expected_regret
         assert said is not None
-        assert said < 0.0125
+        assert said < 0.02
         assert f"{row.served:7.3f}x {row.expected:7.3f}x {1 + said:7.3f}x" in text
     # The mean of what the others of a class lost, those of the H100 too, and 1 % where that is less.
     assert {round(row.expected, 3) for row in found} == {1.01}
