@@ -1,6 +1,7 @@
 """All that may be served for a shape, best first: stored rows, the portfolio's choice, and the space's default."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -43,9 +44,9 @@ def alternatives_for(
     """Return every candidate that may be served, each once, best first; the last is the default of a space.
 
     The portfolio's choice stands behind the stored rows. It stands before them where the first is of another shape, and
-    ships and is more than ``NEAR`` away, or both expected regrets are known and the portfolio's is less; and where its
-    implementation was not in the race of the first, and was faster than the row's at shapes of the same features at
-    which both were raced.
+    ships and is more than ``NEAR`` away, or lost its race to what is not served here, or both expected regrets are
+    known and the portfolio's is less; and where its implementation was not in the race of the first, and was faster
+    than the row's at shapes of the same features at which both were raced.
 
     Of several implementations the one that is expected to be the fastest comes first (``expected_order``); where
     nothing is known of any, the first admitted one, with its space's default where the portfolio has nothing valid.
@@ -204,9 +205,9 @@ def _own_row(implementation: Implementation[Any], found: "Iterable[Alternative]"
 def _why_before(choices: "Sequence[_Choice]", row: Provenance, rows: "Iterable[Served]") -> str:
     """Return the reason why the portfolio's first choice comes before the first stored row, or else "".
 
-    The row is of another shape, and ships and is not near, or is expected farther from the best; or the implementation
-    of the choice was not in the race of the row, and took less time than the row's where both were raced over shapes of
-    the same features.
+    The row is of another shape, and ships and is not near, or is expected farther from the best, or lost its race to
+    what is not valid here; or the implementation of the choice was not in the race of the row, and took less time than
+    the row's where both were raced over shapes of the same features.
     """
     first = choices[0]
     if first.portfolio is None or row.row is None or row.baseline:
@@ -215,6 +216,10 @@ def _why_before(choices: "Sequence[_Choice]", row: Provenance, rows: "Iterable[S
         return f"the portfolio, which weighs more shapes, comes before what is {row.reason}"
     if _is_less(first.portfolio, row):
         return f"expected nearer the best than what is {row.reason}"
+    rivals = {each.implementation.name for each in choices} - {row.row.implementation}
+    is_other = row.rung != "exact" and first.implementation.name in rivals
+    if is_other and (winner := _beaten_by(row.row, rivals, rows)):
+        return f"{winner}, whose config is not served here, was faster in the race of what is {row.reason}"
     of_row = next((each.portfolio for each in choices if each.implementation.name == row.row.implementation), None)
     ours, theirs = first.portfolio.times, None if of_row is None else of_row.times
     if ours is None or theirs is None or ours.alike is None or theirs.alike is None:
@@ -232,6 +237,15 @@ def _has_met(row: Trial, implementation: str, rows: "Iterable[Served]") -> bool:
         for each in rows
         if each.trial.implementation == implementation
     )
+
+
+def _beaten_by(row: Trial, rivals: Container[str], rows: "Iterable[Served]") -> str:
+    """Return the name of a rival that was clearly faster in the race of a row, or else ""."""
+    least = math.inf if row.timing is None else row.timing.median_us / (1.0 + EXACT_REGRET)
+    race = (row.race_id, row.shape, row.device)
+    others = (each.trial for each in rows if each.trial.implementation in rivals)
+    met = (each for each in others if (each.race_id, each.shape, each.device) == race)
+    return next((each.implementation for each in met if each.timing and each.timing.median_us < least), "")
 
 
 def _is_far(row: Provenance) -> bool:

@@ -223,6 +223,28 @@ def test_a_row_gives_way_to_an_implementation_that_was_not_in_its_race_and_was_f
         assert found[0].provenance.cause.startswith("gluon_hopper is expected faster than what triton has tuned for")
 
 
+@pytest.mark.parametrize(
+    ("faster", "first"),
+    [(100.0, "gluon_hopper"), (230.0, "triton"), (199.0, "triton")],  # no race tells half a percent apart
+)
+def test_a_near_row_that_lost_its_race_to_what_is_invalid_here_gives_way(faster: float, first: str) -> None:
+    """Blocks of 64 keys are valid up to 512 tokens alone; the portfolio knows that gluon_hopper is faster."""
+    asked = sample.shape(513)
+    short = Config({**GLUON.space.default(SHORT, NVIDIA_H200), "BLOCK_K": 64, "slots": 4})
+    assert GLUON.space.why_invalid(short, SHORT, NVIDIA_H200) is None
+    assert GLUON.space.why_invalid(short, asked, NVIDIA_H200) is not None
+    won = sample.trial(SHORT, short, implementation=GLUON.name, timing=sample.timing(faster))
+    lost = sample.trial(SHORT, timing=sample.timing(200.0))
+    rows = [sample.assignment(LONG, behind=0.4), of_gluon(LONG, 0.0)]
+    for stored in ([lost, won], [won, lost]):
+        served = [Served(each, "user") for each in stored]
+        found = alternatives_for(asked, NVIDIA_H200, served, [IMPLEMENTATION, GLUON], portfolio=rows)
+        assert found[0].candidate.implementation == first
+        assert ("was faster in the race" in found[0].provenance.cause) == (first == "gluon_hopper")
+    alone = alternatives_for(asked, NVIDIA_H200, served, [IMPLEMENTATION], portfolio=rows)
+    assert alone[0].provenance.row == lost
+
+
 def test_a_row_of_both_decides_whatever_was_faster_elsewhere() -> None:
     theirs = GLUON.space.default(LONG, NVIDIA_H200)
     slower = sample.trial(LONG, theirs, implementation=GLUON.name, timing=sample.timing(230.0))
