@@ -17,6 +17,7 @@ from autotune.console.shape_options import ShapeOptions, shape_options
 from autotune.console.shapes import describe
 from autotune.device import NVIDIA_H200, Device
 from autotune.dispatch import pick_for_device
+from autotune.dispatch.among import Among
 from autotune.errors import InvalidConfigError, UsageError
 from autotune.registry import get_implementation, our_implementations
 from autotune.shape import Shape
@@ -29,7 +30,12 @@ from autotune.units import count_text
 
 @command("explain")
 @click.argument("config")
-@option("--implementation", metavar="NAME", help="Whose config it is.", default_text="the first of ours")
+@option(
+    "--implementation",
+    metavar="NAME",
+    help="Whose config it is.",
+    default_text="the first of ours that has its parameters",
+)
 @device_option()
 @tables_option
 @json_option
@@ -50,7 +56,7 @@ def explain(
     operation, *others = dict.fromkeys(operation for operation, _ in wanted.problems)
     if others:
         raise UsageError(f"shapes of {operation.name} and {others[0].name}: a config is of one operation; explain each")
-    chosen = our_implementations(operation.name)[0].name if implementation is None else implementation
+    chosen = _owner(operation.name, config) if implementation is None else implementation
     space = get_implementation(operation.name, chosen).space
     sources = _read_sources(operation.name, chosen, tables or home())
     if device is None:
@@ -74,6 +80,13 @@ def explain(
         console.print(f"note      outside today's space: {rows} of {chosen}, which {lists}")
     if as_json:
         print_json(data)
+
+
+def _owner(operation: str, config: str) -> str:
+    """Return the first of our implementations that has all parameters that a config names, or else the first of all."""
+    ours, named = our_implementations(operation), set(Config.parse(config))
+    owners = (each.name for each in ours if named <= {parameter.name for parameter in each.space.parameters})
+    return next(owners, ours[0].name)
 
 
 def _require_known(text: str, config: Config, space: Space[Any], outsiders: Sequence[Outsider]) -> None:
@@ -111,6 +124,11 @@ def _narrow(sources: list[Source], shape: Shape, device: Device) -> list[Source]
 
 
 def _why_served(operation: str, shape: Shape, device: Device, candidate: Candidate) -> str:
-    """Return the reason that a candidate is served for a shape; empty if another one is."""
-    kernel = pick_for_device(shape, device, operation, among=(candidate.implementation,))
-    return f"{kernel.provenance.rung}: {kernel.provenance.reason}" if kernel.candidate == candidate else ""
+    """Return the reason that a candidate is served for a shape, among all of ours or alone; empty if another one is."""
+    name = candidate.implementation
+    alone: tuple[tuple[Among, str], ...] = (("ours", ""), ((name,), f"among {name} alone, "))
+    for among, prefix in alone:
+        kernel = pick_for_device(shape, device, operation, among=among)
+        if kernel.candidate == candidate:
+            return f"{prefix}{kernel.provenance.rung}: {kernel.provenance.reason}"
+    return ""

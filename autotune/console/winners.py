@@ -60,6 +60,13 @@ def lead(winner: Trial) -> Ratio | None:
     return speed_up(winner.baseline_timing, winner.timing) if winner.baseline_timing and winner.timing else None
 
 
+def gain_over_served(winner: Trial) -> Ratio | None:
+    """Return the speed of a winner over that of what the tables had served; None where that was its own row."""
+    if winner.is_served or not (winner.served_timing and winner.timing):
+        return None
+    return speed_up(winner.served_timing, winner.timing)
+
+
 def candidate_text(candidate: Candidate, *, of_several: bool) -> str:
     """Return a config, after the name of its implementation where there are several to tell apart."""
     return str(candidate if of_several else candidate.config)
@@ -74,6 +81,8 @@ def winner_lines(winner: Trial, *, of_several: bool = False) -> list[str]:
     ]
     if (ratio := gain(winner)) is not None:
         lines.append(f"default   {ratio} the speed of the {default_name(winner)}")
+    if (ratio := gain_over_served(winner)) is not None:
+        lines.append(f"before    {ratio} the speed of what the tables had served")
     if (ratio := gain_by_hand(winner)) is not None:
         lines.append(f"heuristic {ratio} the speed of the config that people write by hand")
     if (ratio := lead(winner)) is not None:
@@ -88,7 +97,10 @@ def verdict(winner: Trial, *, among: str = "") -> str:
     tuning gains nothing.
     """
     gained, ahead, join, default = gain(winner), lead(winner), ", and", default_name(winner)
-    if winner.is_default and among:
+    before = gain_over_served(winner)
+    if winner.is_default and before is not None and before.low > WORTH:
+        text = f"worth using: {100 * (before.value - 1):.0f} % faster than what the tables had served"
+    elif winner.is_default and among:
         text, join = f"nothing faster than the {default} among the {among} tried", f"; the {default} is"
     elif winner.is_default:
         text = f"tuning gains nothing at this shape: the {default} is among the fastest"

@@ -127,3 +127,15 @@ def test_a_value_that_only_a_row_outside_the_space_has_is_explained(run: Run, ma
     ran = run("explain", asked)
     assert ran.code == 0
     assert "verdict   pruned before compiling: BLOCK_K=48 is not one of" in ran.out
+
+
+def test_what_lookup_prints_of_any_implementation_is_explained_as_it_stands(run: Run) -> None:
+    """By the names of its parameters; and whether it is served among all, or of its implementation alone."""
+    problem = ("--batch", "2", "--heads", "32", "--kv-heads", "8", "--seq", "3111", "--device", "NVIDIA H200")
+    for among, prefix in (("ours", "default: "), ("gluon_hopper", "among gluon_hopper alone, default: ")):
+        (served,) = json.loads(run("lookup", *problem, "--among", among, "--json").out)
+        config = " ".join(f"{name}={value}" for name, value in served["config"].items() if value is not None)
+        (data,) = json.loads(run("explain", config, *problem, "--json").out)
+        assert data["implementation"] == served["implementation"]
+        assert data["served"].startswith(prefix), data["served"]
+    assert served["implementation"] == "gluon_hopper"

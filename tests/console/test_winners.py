@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from autotune.console.winners import Ratio, speed_up, status_text, trial_data, verdict, winner_lines
+from autotune.console.winners import Ratio, gain_over_served, speed_up, status_text, trial_data, verdict, winner_lines
 from autotune.device import NVIDIA_H200
 from autotune.registry import get_implementation
 from autotune.trial import Policy, Status, Timing
@@ -101,6 +101,26 @@ def test_an_unusual_policy_follows_the_time() -> None:
 def test_what_was_not_measured_has_no_line() -> None:
     bare = sample.trial(default_timing=None, baseline="", baseline_timing=None, tflops=None)
     assert [line.split()[0] for line in winner_lines(bare)] == ["winner", "time", "verdict"]
+
+
+@pytest.mark.parametrize(
+    ("served", "is_served", "judged"),
+    [
+        (268.0, False, "worth using: 34 % faster than what the tables had served"),
+        (201.0, False, "gains nothing"),  # within the noise
+        (268.0, True, "gains nothing"),  # it was its own row
+        (None, False, "gains nothing"),  # it failed
+    ],
+)
+def test_a_default_that_was_not_served_gained_what_it_takes_less(
+    served: float | None, is_served: bool, judged: str
+) -> None:
+    timing = None if served is None else sample.timing(served)
+    winner = sample.trial(**VERDICTS["the default wins"], served_timing=timing, is_served=is_served)
+    assert judged in verdict(winner)
+    before = [line for line in winner_lines(winner) if line.startswith("before ")]
+    expected = [] if is_served or served is None else [f"before    {gain_over_served(winner)} the speed of what"]
+    assert [line.removesuffix(" the tables had served") for line in before] == expected
 
 
 def test_statuses_come_most_frequent_first() -> None:
