@@ -41,11 +41,12 @@ def lookup(among: str, device: str | None, as_json: bool, shape: ShapeOptions) -
     for kernel in kernels:
         console.print(*_lines(name, kernel), sep="\n")
     if as_json:
-        print_json(list(map(_data, kernels)))
+        here = name or platforms.current_device().name
+        print_json([_data(here, kernel) for kernel in kernels])
 
 
 _WHY: Final = (
-    *("baseline", "rung", "reason", "origin", "distance"),
+    *("baseline", "rung", "default", "reason", "origin", "distance"),
     *("expected_regret", "evidence", "notes", "passed_over"),
 )
 
@@ -74,9 +75,11 @@ def _lines(device: str | None, kernel: TunedKernel) -> list[str]:
     ]
 
 
-def _data(kernel: TunedKernel) -> dict[str, Any]:
+def _data(device: str, kernel: TunedKernel) -> dict[str, Any]:
     why = kernel.provenance
     return {
+        "operation": kernel.operation,
+        "device": device,
         "shape": kernel.shape.as_dict(),
         **candidate_data(kernel.candidate),
         **{name: getattr(why, name) for name in _WHY},

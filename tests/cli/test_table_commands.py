@@ -242,6 +242,7 @@ def test_import_serves_what_a_check_here_confirms(run: Run, machine: Machine, th
     assert ran.code == 1  # one of two is refuted
     assert "1 confirmed, 0 not confirmed, 1 refuted" in ran.out
     found = json.loads(run("lookup", "--device", "NVIDIA H200", "--json").out)[0]
+    assert (found["operation"], found["device"]) == ("flash_attention", "NVIDIA H200")
     assert (found["origin"], found["config"]["BLOCK_K"]) == ("user", 64)
     assert len(machine.kept()) == 1
 
