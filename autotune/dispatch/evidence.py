@@ -76,7 +76,7 @@ class Expectation:
         if (regret := self.regret) is None:
             return "nothing recorded says how near the best"
         count = f"{self.recorded[1]} measurement{'s' if self.recorded[1] != 1 else ''}"
-        return f"expected within {100 * regret:.2g} % of the best, {count}"
+        return f"expected about {100 * regret:.2g} % behind the best, {count}"
 
 
 NOTHING_RECORDED: Final = Expectation()
