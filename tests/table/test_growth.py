@@ -158,7 +158,7 @@ def test_a_field_goes_and_a_value_of_another_is_refused(name: str, monkeypatch: 
     change_shape(monkeypatch, owner[0], refusing(shape_class, "head_dim", 128))
     trials, outsiders = decode(data, name)
     assert [trial.shape.as_dict() for trial in trials] == [
-        trial.shape.as_dict() for trial in before if rows[before.index(trial)]["head_dim"] != 128
+        trial.shape.as_dict() for trial, row in zip(before, rows, strict=True) if row["head_dim"] != 128
     ]
     assert {outsider.reason for outsider in outsiders} <= {"head_dim=128 is not allowed any more"}
     assert len(trials) + len(outsiders) == len(before)
