@@ -161,12 +161,13 @@ def _choices(
 
     choices = [_Choice(each, chosen(each, is_first=False), default) for each, default in defaults]
     admitted = [each for each, _ in defaults]
+    is_known = any(each.portfolio is not None and each.portfolio.times for each in choices)
     names, overtaken = expected_order(
         admitted,
         {each.implementation.name: each.portfolio for each in choices},
         shape,
         device,
-        typical=typical_times(portfolio, [each.name for each in admitted]),
+        typical={} if is_known else typical_times(portfolio, [each.name for each in admitted]),
         with_estimates=not any(row.shape == shape and row.behind is not None for row in kin),
     )
     choices.sort(key=lambda each: names.index(each.implementation.name))
