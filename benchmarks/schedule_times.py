@@ -161,19 +161,23 @@ def print_changed(recordings: Iterable[RecordedShape]) -> None:
             print_row(*(f"{ratio:.3f}" for ratio in ratios), each.shape, differs)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def parse_stores(program: str, description: str | None, arguments: Sequence[str] | None) -> list[Path]:
+    """Parse the arguments of a command that fits times, and return the stores whose trials count, too."""
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.schedule_times",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        prog=f"python -m {program}", description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--store", type=Path, action="append", default=[], help="trials beside those that ship")
-    given = parser.parse_args(arguments)
+    stores: list[Path] = parser.parse_args(arguments).store
+    return stores
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    stores = parse_stores("benchmarks.schedule_times", __doc__, arguments)
     implementation = get_implementation(OPERATION, "gluon_hopper")
     name = implementation.name
     tables: list[Sequence[Trial]] = [sweep.trials() for sweep in shipped_sweeps(OPERATION, implementation=name)]
     tables += [shipped_grid(OPERATION, implementation=name), shipped_winners(OPERATION, implementation=name)]
-    tables += [Store(store).trials(OPERATION) for store in given.store]
+    tables += [Store(store).trials(OPERATION) for store in stores]
     trials = [trial for table in tables for trial in table if trial.implementation == name]
     for kind, observed in sorted(observe(trials).items()):
         print_class(kind, observed)

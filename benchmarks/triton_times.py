@@ -6,11 +6,9 @@ launch are fitted by least squares of the relative errors, with outliers weighte
 ``search_spaces/flash_attention/triton_estimate.py`` holds, with the mean error of estimates.
 """
 
-import argparse
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -25,7 +23,7 @@ from autotune.trial import Status, Trial
 from benchmarks.merge import RESULTS
 from benchmarks.portfolios import tables_of
 from benchmarks.recorded_shapes import is_usual
-from benchmarks.schedule_times import FAR, OUTLIER, ROUNDS, solve
+from benchmarks.schedule_times import FAR, OUTLIER, ROUNDS, parse_stores, solve
 from benchmarks.shipped_problems import OPERATION
 
 LEAST: Final = 16  # shapes by which four times are fitted
@@ -78,14 +76,8 @@ def _counts(shape: AttentionShape, device: Device, block_k: int) -> list[float]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.triton_times",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--store", type=Path, action="append", default=[], help="trials beside those that ship")
-    given = parser.parse_args(arguments)
-    tables = tables_of(get_implementation(OPERATION, "triton"), RESULTS, given.store)
+    stores = parse_stores("benchmarks.triton_times", __doc__, arguments)
+    tables = tables_of(get_implementation(OPERATION, "triton"), RESULTS, stores)
     shown = None
     for (kind, block_k), measured in observe(trial for table in tables for trial in table).items():
         if kind != shown:

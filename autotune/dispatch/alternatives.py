@@ -1,7 +1,7 @@
 """All that may be served for a shape, best first: stored rows, the portfolio's choice, and the space's default."""
 
 import math
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -161,13 +161,12 @@ def _choices(
 
     choices = [_Choice(each, chosen(each, is_first=False), default) for each, default in defaults]
     admitted = [each for each, _ in defaults]
-    is_known = any(each.portfolio is not None and each.portfolio.times for each in choices)
     names, overtaken = expected_order(
         admitted,
         {each.implementation.name: each.portfolio for each in choices},
         shape,
         device,
-        typical={} if is_known else typical_times(portfolio, [each.name for each in admitted]),
+        typical=lambda: typical_times(portfolio, [each.name for each in admitted]),
         with_estimates=not any(row.shape == shape and row.behind is not None for row in kin),
     )
     choices.sort(key=lambda each: names.index(each.implementation.name))
@@ -233,20 +232,20 @@ def _why_before(choices: "Sequence[_Choice]", row: Provenance, rows: "Iterable[S
 
 def _has_met(row: Trial, implementation: str, rows: "Iterable[Served]") -> bool:
     """Return True if an implementation was in the race of a row, which was then decided between the two."""
-    return any(
-        each.trial.race_id == row.race_id and each.trial.shape == row.shape and each.trial.device == row.device
-        for each in rows
-        if each.trial.implementation == implementation
-    )
+    return any(each.implementation == implementation for each in _raced_with(row, rows))
 
 
 def _beaten_by(row: Trial, rivals: Container[str], rows: "Iterable[Served]") -> str:
     """Return the name of a rival that was clearly faster in the race of a row, or else ""."""
     least = math.inf if row.timing is None else row.timing.median_us / (1.0 + EXACT_REGRET)
-    race = (row.race_id, row.shape, row.device)
-    others = (each.trial for each in rows if each.trial.implementation in rivals)
-    met = (each for each in others if (each.race_id, each.shape, each.device) == race)
+    met = (each for each in _raced_with(row, rows) if each.implementation in rivals)
     return next((each.implementation for each in met if each.timing and each.timing.median_us < least), "")
+
+
+def _raced_with(row: Trial, rows: "Iterable[Served]") -> Iterator[Trial]:
+    """Yield the stored trials of the race of a row, its own among them."""
+    race = (row.race_id, row.shape, row.device)
+    return (each.trial for each in rows if (each.trial.race_id, each.trial.shape, each.trial.device) == race)
 
 
 def _is_far(row: Provenance) -> bool:

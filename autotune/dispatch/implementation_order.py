@@ -1,8 +1,8 @@
 """The order of an operation's implementations at a shape, the fastest first: by races nearby, then by estimates."""
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from autotune.device import Device
 from autotune.dispatch.evidence import MIN_EVIDENCE
@@ -12,8 +12,6 @@ from autotune.shape import Shape
 
 if TYPE_CHECKING:
     from autotune.table import Assignment
-
-NO_TIMES: Final[Mapping[str, float]] = {}
 
 
 class ImplementationOrder(NamedTuple):
@@ -29,7 +27,7 @@ def expected_order(
     shape: Shape,
     device: Device,
     *,
-    typical: Mapping[str, float] = NO_TIMES,
+    typical: Callable[[], Mapping[str, float]] = dict,
     with_estimates: bool = True,
 ) -> ImplementationOrder:
     """Order implementations by the times to expect of what the portfolio chooses of each.
@@ -44,13 +42,13 @@ def expected_order(
     Args:
         admitted: the implementations in their usual order, which those without times keep.
         choices: what the portfolio chooses of each, by name.
-        typical: the times that count where no class is known (``typical_times``).
+        typical: returns the times that count where those of the class are not known (``typical_times``).
         with_estimates: False where a race at this very shape says which is faster.
     """
     admitted = list(admitted)
     known = {name: choice for name, choice in choices.items() if choice is not None and choice.times}
     times = {name: choice.times.chosen for name, choice in known.items() if choice.times}
-    order = fastest_first([each.name for each in admitted], times or typical)
+    order = fastest_first([each.name for each in admitted], times or typical())
     estimates: dict[str, float] = {}
     for each in admitted:
         if each.name in known and with_estimates:
