@@ -13,21 +13,18 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from triton.runtime.jit import JITFunction
 
 from autotune.correctness import Verdict, check_config, make_cases
-from autotune.implementation import Kernel
 from autotune.registry import load_definition
 from autotune.trial import Status
 from tests.contract.planting import Gate, Mutant, load_copy, package_of
-from tests.kernels import simulated_memory
 from tests.kernels.gluon_simulator import simulate
 from tests.kernels.paged_prefill.gathered import GATHERED_BY_TORCH
-from tests.kernels.simulated_memory import Descriptor, HangError, Pointer
+from tests.kernels.simulated_memory import Descriptor, Pointer
+from tests.kernels.simulated_threads import HangError
 from tests.kernels.strided_descriptor import StridedDescriptor
 
 PROGRAMS: Final = 2  # so that each computes several tiles, and slots are used again
-HANG_SECONDS: Final = 5.0  # of a mutant; no wait of a right kernel takes a hundredth
 # Kernels in Triton that the simulator has not the language of, by torch; the interpreter runs them in their own tests.
 STAND_INS: Final[dict[str, Any]] = {"gather_pages": GATHERED_BY_TORCH}
-SCHEDULES: Final = 8  # of a race: one order of its threads may be the right one, by luck
 
 
 class SimulatedLaunch:
@@ -90,25 +87,17 @@ def is_other_launch(name: str, own: str) -> bool:
 def judge_simulated(operation: str, implementation: str, gate: Gate, mutant: Mutant | None, folder: Path) -> Verdict:
     """Judge a copy by the correctness gate on the gate's own shape, every output of it.
 
-    A bug that races is judged until it shows, ``SCHEDULES`` times at most. One that waits for ever hangs, and one that
-    the simulator stops, as for more arrivals than a barrier is made for, fails to launch.
+    A bug that waits for ever hangs, and one that the simulator stops, as for more arrivals than a barrier is made for,
+    fails to launch.
     """
     kernel = load_copy(operation, implementation, mutant, folder)
     launch = sys.modules[f"{package_of(operation, implementation, mutant)}.launch"]
-    schedules = SCHEDULES if mutant is not None and mutant.races else 1
-    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings(action="ignore", category=RuntimeWarning):
-        if mutant is not None:
-            patch.setattr(simulated_memory, "SECONDS", HANG_SECONDS)
-        simulated_launches(launch, patch)
-        verdicts = (_judge_once(operation, kernel, gate) for _ in range(schedules))
-        return next((each for each in verdicts if each.status != Status.OK), Verdict(Status.OK))
-
-
-def _judge_once(operation: str, kernel: Kernel, gate: Gate) -> Verdict:
     cases = make_cases(load_definition(operation), (gate.shape,), device="cpu")
-    try:
-        return check_config(kernel, gate.config, cases, every_output=True)
-    except HangError as error:
-        return Verdict(Status.HANG, message=str(error))
-    except AssertionError as error:
-        return Verdict(Status.LAUNCH_ERROR, message=str(error))
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings(action="ignore", category=RuntimeWarning):
+        simulated_launches(launch, patch)
+        try:
+            return check_config(kernel, gate.config, cases, every_output=True)
+        except HangError as error:
+            return Verdict(Status.HANG, message=str(error))
+        except AssertionError as error:
+            return Verdict(Status.LAUNCH_ERROR, message=str(error))

@@ -2,15 +2,15 @@
 
 Each warp partition of a program is a thread. Whatever is asynchronous happens as late as it may: a product reads its
 operands when it is waited for, and a store reads its tile when that is. A slot that is handed back too early, a wrong
-phase of a barrier or a missing wait then gives wrong numbers, and a hang ends with ``HangError``.
+phase of a barrier or a missing wait then gives wrong numbers, and a hang ends with ``HangError``. Threads take turns by
+a seed: a run can be repeated.
 """
 
-import random
 import re
 import threading
-import time
 import types
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -46,6 +46,7 @@ from tests.kernels.simulated_numbers import (
     unpack_quads,
     unset,
 )
+from tests.kernels.simulated_threads import Threads
 
 
 class Product:
@@ -72,49 +73,31 @@ class Product:
 class Program:
     """One block of the grid: its threads, its named barriers, and stores that are under way."""
 
-    def __init__(self, number: int, count: int) -> None:
+    def __init__(self, number: int, count: int, seed: int) -> None:
         self.number, self.count = number, count
+        self.threads = Threads(f"{seed} {number}")
         self.named: dict[int, Named] = {}
         self.local = threading.local()
-        self.lock = threading.Lock()
-        self.seeds = random.Random(number)
         self.unseen: list[tuple[Shared, Any]] = []  # by products: copies of threads that no fence came after
 
-    def jitter(self) -> None:
-        if self.seeds.random() < 0.3:
-            time.sleep(self.seeds.random() * 2e-4)
-
     def specialize(self, parts: Any, warps: Sequence[int], registers: Sequence[int]) -> None:
-        failures: list[BaseException] = []
-
         def work(part: Any, count: int) -> None:
             self.local.threads, self.local.stores, self.local.products = count * WARP_THREADS, [], []
             self.local.gathered = []
-            try:
-                part[0](*part[1])
-                assert not self.local.stores, "the block ends under a store that reads its memory"
-            except BaseException as error:
-                failures.append(error)
+            part[0](*part[1])
+            assert not self.local.stores, "the block ends under a store that reads its memory"
 
-        threads = [
-            threading.Thread(target=work, args=each, daemon=True) for each in zip(parts, (4, *warps), strict=True)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if failures:
-            raise failures[0]
+        self.threads.run([partial(work, *each) for each in zip(parts, (4, *warps), strict=True)])
 
     def multiply(self, a: Any, b: Any, acc: Any, *, use_acc: bool = True, is_async: bool = False) -> Any:
         assert is_async
         product = Product(a, b, acc, use_acc)
         self.local.products.append(product)
-        self.jitter()
+        self.threads.pause()
         return product
 
     def wait_products(self, left: int, deps: Sequence[Any]) -> Any:
-        self.jitter()
+        self.threads.pause_long()
         while len(self.local.products) > left:
             self.local.products.pop(0).finish()
         found = [each.done if isinstance(each, Product) else each for each in deps]
@@ -125,11 +108,10 @@ class Program:
         tile.array[...] = unset(tile.dtype)  # until it is there
 
         def arrive() -> None:
-            time.sleep(self.seeds.random() * 3e-4)
             tile.array[...] = desc.read(place)
             barrier.arrive(0, received=desc.block_type.nbytes)
 
-        threading.Thread(target=arrive, daemon=True).start()
+        self.threads.complete_later(arrive)
 
     def gather_in(self, tile: Shared, pointer: "Pointer", mask: Any) -> None:
         tile.array[...] = unset(tile.dtype)
@@ -144,34 +126,41 @@ class Program:
         gathered, threads, self.local.gathered = self.local.gathered, self.local.threads, []
 
         def arrive() -> None:
-            time.sleep(self.seeds.random() * 3e-4)
-            with self.lock:
-                self.unseen += gathered
+            self.unseen += gathered
             barrier.arrive(threads)
 
-        threading.Thread(target=arrive, daemon=True).start()
+        self.threads.complete_later(arrive)
 
     def fence(self) -> None:
-        with self.lock:
-            for tile, found in self.unseen:
-                tile.array[...] = found
-            self.unseen.clear()
+        for tile, found in self.unseen:
+            tile.array[...] = found
+        self.unseen.clear()
 
     def copy_out(self, desc: Descriptor, place: Sequence[int], tile: Shared) -> None:
         self.local.stores.append((desc, tuple(place), tile))
 
     def wait_copies_out(self, left: int) -> None:
+        self.threads.pause_long()
         while len(self.local.stores) > left:
             desc, place, tile = self.local.stores.pop(0)
             desc.write(place, tile.array)
 
+    def wait(self, barrier: Barrier, parity: int) -> None:
+        self.threads.pause_until(lambda: barrier.phase != parity, barrier.describe)
+
+    def arrive(self, barrier: Barrier, count: int) -> None:
+        barrier.arrive(count)
+        self.threads.pause()
+
     def assembly(self, text: str, *_: Any, **__: Any) -> None:
         found = re.match(r"bar\.(sync|arrive) (\d+), (\d+);", text)
         assert found, text
-        with self.lock:
-            barrier = self.named.setdefault(int(found[2]), Named())
-        self.jitter()
-        barrier.come(self.local.threads, int(found[3]), waits=found[1] == "sync")
+        self.threads.pause()
+        barrier = self.named.setdefault(int(found[2]), Named())
+        rounds = barrier.rounds
+        barrier.come(self.local.threads, int(found[3]))
+        if found[1] == "sync":
+            self.threads.pause_until(lambda: barrier.rounds > rounds, barrier.describe)
 
 
 def _language(program: Program) -> SimpleNamespace:
@@ -220,10 +209,10 @@ def _language(program: Program) -> SimpleNamespace:
     )
 
 
-def simulate(kernel: JITFunction[Any], grid: int, *arguments: Any, **constants: Any) -> None:
-    """Run a kernel's programs, one after another."""
+def simulate(kernel: JITFunction[Any], grid: int, *arguments: Any, seed: int = 0, **constants: Any) -> None:
+    """Run a kernel's programs, one after another, whose threads take turns by a seed."""
     for number in range(grid):
-        program = Program(number, grid)
+        program = Program(number, grid, seed)
         _Rebuilt(program).function(kernel)(*arguments, **constants)
 
 
@@ -253,8 +242,8 @@ class _Rebuilt:
             id(ours.mbarrier): SimpleNamespace(
                 init=init,
                 expect=expect,
-                wait=lambda barrier, phase: barrier.wait(phase),
-                arrive=lambda barrier, count: barrier.arrive(count),
+                wait=program.wait,
+                arrive=program.arrive,
                 MBarrierLayout=lambda: "barrier",
             ),
         }

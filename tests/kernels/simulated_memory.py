@@ -1,7 +1,6 @@
 """Memory and barriers of a Hopper GPU over NumPy, for the simulator of Gluon kernels."""
 
 import itertools
-import threading
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, Final
@@ -10,56 +9,43 @@ import numpy as np
 
 from tests.kernels.simulated_numbers import DTYPES, Tensor, unset
 
-SECONDS: Final = 20.0  # until a wait counts as a hang; the slowest takes milliseconds
 WARP_THREADS: Final = 32
 GROUP_THREADS: Final = 128
 BLOCK_COLUMNS: Final = 64  # of 16 bits, the widest swizzle
-
-
-class HangError(AssertionError):
-    """A wait that nothing ends."""
 
 
 class Barrier:
     """An mbarrier: a phase ends when all have arrived and all expected bytes have."""
 
     def __init__(self) -> None:
-        self.changed = threading.Condition()
         self.count = self.pending = self.bytes = self.phase = 0
 
     def arrive(self, count: int = 1, expected: int = 0, received: int = 0) -> None:
-        with self.changed:
-            self.pending -= count
-            self.bytes += expected - received
-            assert self.pending >= 0, "more arrivals than the barrier was made for"
-            if self.pending == 0 and self.bytes == 0:
-                self.phase ^= 1
-                self.pending = self.count
-                self.changed.notify_all()
+        self.pending -= count
+        self.bytes += expected - received
+        assert self.pending >= 0, "more arrivals than the barrier was made for"
+        if self.pending == 0 and self.bytes == 0:
+            self.phase ^= 1
+            self.pending = self.count
 
-    def wait(self, parity: int) -> None:
-        with self.changed:
-            if not self.changed.wait_for(lambda: self.phase != parity, SECONDS):
-                raise HangError(f"a barrier of {self.count} stays in its phase {self.phase}")
+    def describe(self) -> str:
+        return f"a barrier of {self.count} stays in its phase {self.phase}"
 
 
 class Named:
     """A named barrier of the block, by PTX's rules: all that sync or arrive count, and those that sync wait."""
 
     def __init__(self) -> None:
-        self.changed = threading.Condition()
-        self.present = self.rounds = 0
+        self.present = self.total = self.rounds = 0
 
-    def come(self, threads: int, total: int, *, waits: bool) -> None:
-        with self.changed:
-            self.present += threads
-            assert self.present <= total, "more threads than the barrier is of"
-            mine = self.rounds
-            if self.present == total:
-                self.present, self.rounds = 0, self.rounds + 1
-                self.changed.notify_all()
-            elif waits and not self.changed.wait_for(lambda: self.rounds > mine, SECONDS):
-                raise HangError(f"{self.present} of {total} threads came")
+    def come(self, threads: int, total: int) -> None:
+        self.present, self.total = self.present + threads, total
+        assert self.present <= total, "more threads than the barrier is of"
+        if self.present == total:
+            self.present, self.rounds = 0, self.rounds + 1
+
+    def describe(self) -> str:
+        return f"{self.present} of {self.total} threads came"
 
 
 class Shared:

@@ -1,8 +1,6 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
 """The simulator of Gluon sees what a GPU would: reads before a wait, slots handed back too early, phases that hang."""
 
-import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,9 +17,9 @@ from autotune.kernels.gluon import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
-from tests.kernels import simulated_memory
-from tests.kernels.gluon_simulator import Program, simulate
-from tests.kernels.simulated_memory import Descriptor, HangError
+from tests.kernels.gluon_simulator import simulate
+from tests.kernels.simulated_memory import Descriptor
+from tests.kernels.simulated_threads import HangError, Threads
 from tests.kernels.strided_descriptor import StridedDescriptor
 
 SLOTS = gl.constexpr(2)
@@ -78,10 +76,10 @@ def _meeting(SYNCS: gl.constexpr, ARRIVALS: gl.constexpr):
     gl.warp_specialize([(_meet, (SYNCS,)), (_come, (ARRIVALS,))], [1], [24])
 
 
-def run(first: int = 0, early: bool = False, left: int = 0) -> tuple[Any, Any]:
+def run(first: int = 0, early: bool = False, left: int = 0, seed: int = 0) -> tuple[Any, Any]:
     source = np.random.default_rng(0).standard_normal((1, 96, 1, 16)).astype(np.float16)
     out = np.zeros((1, 16, 1, 16), np.float32)
-    simulate(_kernel, 1, Descriptor(source, 16), Descriptor(out, 16), first, early, left)
+    simulate(_kernel, 1, Descriptor(source, 16), Descriptor(out, 16), first, early, left, seed=seed)
     rows = source[0, :, 0].astype(np.float64).reshape(6, 16, 16)
     return out[0, :, 0], (rows @ rows.transpose(0, 2, 1)).sum(0)
 
@@ -105,23 +103,62 @@ def test_a_descriptor_ends_at_its_sizes_and_adds_addresses_modulo_2_64() -> None
         ragged.write([2**30, 8, 0, 0], np.zeros((1, 1, 3, 4)))
 
 
-def test_a_slot_that_is_handed_back_too_early_gives_wrong_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Program, "jitter", lambda program: time.sleep(0.05))  # and the producer goes on meanwhile
-    out, expected = run(early=True)
+@pytest.mark.parametrize("seed", range(8))
+def test_a_slot_that_is_handed_back_too_early_gives_wrong_numbers(seed: int) -> None:
+    out, expected = run(early=True, seed=seed)
     assert not np.allclose(out, expected, atol=1e-3)
 
 
-def test_a_product_that_may_still_run_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simulated_memory, "SECONDS", 0.2)  # the producer waits on
+def test_a_product_that_may_still_run_is_not_used() -> None:
     with pytest.raises(AssertionError, match="may still run"):
         run(left=1)
 
 
-@pytest.mark.parametrize("hang", [lambda: run(first=1), lambda: simulate(_meeting, 1, 3, 2)], ids=["phase", "barrier"])
-def test_a_hang_ends(hang: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simulated_memory, "SECONDS", 0.2)
-    with pytest.raises(HangError):
-        hang()
+def test_a_wait_for_the_phase_before_hangs() -> None:
+    with pytest.raises(HangError, match="a barrier of 1 stays in its phase 0"):
+        run(first=1)
+
+
+def test_a_named_barrier_that_nobody_else_comes_to_hangs() -> None:
+    with pytest.raises(HangError, match="128 of 160 threads came"):
+        simulate(_meeting, 1, 3, 2)
+
+
+def order_of(seed: str) -> list[str]:
+    """Return in which order steps of two threads and copies ran."""
+    threads, steps = Threads(seed), []
+
+    def work(name: str) -> None:
+        for step in range(3):
+            steps.append(f"{name}{step}")
+            threads.complete_later(lambda: steps.append(f"copy of {name}"))
+            threads.pause()
+        threads.pause_long()
+        steps.append(f"{name} ends")
+
+    threads.run([lambda: work("a"), lambda: work("b")])
+    return steps
+
+
+def test_a_seed_gives_one_order_of_threads() -> None:
+    orders = [order_of(str(seed)) for seed in range(20)]
+    assert orders == [order_of(str(seed)) for seed in range(20)]
+    assert len({tuple(order) for order in orders}) > 10
+    assert any({*order[-2:]} == {"a ends", "b ends"} for order in orders)  # others went on as far as they could
+
+
+def test_an_error_of_one_thread_ends_all() -> None:
+    threads = Threads("0")
+
+    def fail() -> None:
+        threads.pause()
+        raise RuntimeError("one fails")
+
+    def wait() -> None:
+        threads.pause_until(lambda: False, lambda: "waits")
+
+    with pytest.raises(RuntimeError, match="one fails"):
+        threads.run([wait, fail, wait])
 
 
 def test_threads_that_go_on_count_at_a_named_barrier() -> None:
