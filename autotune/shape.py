@@ -145,7 +145,8 @@ class AttentionShape(Shape):
 
     ``kv_heads``, ``seq_kv`` and ``head_dim_v`` follow ``heads``, ``seq_q`` and ``head_dim`` where they are not given.
     ``causal`` is bottom-right aligned: query i sees keys up to i + seq_kv - seq_q. A ``window`` of W leaves the keys
-    closer than W positions to the query's own, which counts (``sliding_window`` in Hugging Face configs).
+    closer than W positions to the query's own, which counts (``sliding_window`` in Hugging Face configs); one that hides
+    no key is dropped, for the problem and its kernels are those without.
     ``softcap`` and ``sinks`` say whether the feature is on; its values are given at the call. So is the operand that
     ``attn_mask`` says the kind of: ``"boolean"`` hides keys, ``"additive"`` is added to the scores. As a problem that
     is tuned the one is ``[batch, 1, seq_q, seq_kv]``, as of padding, the other ``[1, heads, seq_q, seq_kv]``, as a bias
@@ -156,6 +157,8 @@ class AttentionShape(Shape):
     Example:
         >>> AttentionShape(batch=16, heads=16, seq_q=1024, head_dim=128, causal=True).seq_kv
         1024
+        >>> print(AttentionShape(batch=16, heads=16, seq_q=1024, head_dim=128, causal=True, window=1024).window)
+        None
 
     Raises:
         InvalidShapeError: a field is out of range or is none; the message names it, its value and what is allowed.
@@ -201,9 +204,10 @@ class AttentionShape(Shape):
                 )
         if self.heads % self.kv_heads:
             raise InvalidShapeError(f"heads={self.heads} is not a multiple of kv_heads={self.kv_heads}")
+        self._require_bool("causal", "softcap", "sinks", "kv_ends")
         if self.window is not None:
             self._require_int("window")
-        self._require_bool("causal", "softcap", "sinks", "kv_ends")
+            self._drop_idle_window()
         if self.kv_ends and not self.causal:
             raise InvalidShapeError(
                 "kv_ends=True with causal=False is not allowed; expected causal=True, which it widens"
@@ -217,16 +221,11 @@ class AttentionShape(Shape):
         """Query heads per KV head."""
         return self.heads // self.kv_heads
 
-    @property
-    def window_hides(self) -> bool:
-        """True if some query does not see a key for the window alone.
-
-        Example:
-            >>> AttentionShape(batch=1, heads=8, seq_q=512, head_dim=128, causal=True, window=512).window_hides
-            False
-        """
+    def _drop_idle_window(self) -> None:
+        """Have no window where every query would see the same keys without it."""
         farthest = self.seq_kv if self.causal else max(self.seq_q, self.seq_kv)
-        return self.window is not None and self.window < farthest
+        if self.window is not None and self.window >= farthest:
+            object.__setattr__(self, "window", None)
 
     def coordinates(self) -> tuple[float, ...]:
         sizes = (self.batch, self.heads // self.kv_heads, self.kv_heads, self.seq_q, self.seq_kv)

@@ -10,13 +10,14 @@ where these change the default, both times over that of the best. No GPU.
 
 import argparse
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+from scipy.optimize import nnls
 
 from autotune.device import Device
 from autotune.registry import get_implementation
@@ -24,13 +25,16 @@ from autotune.search_spaces.flash_attention import makespan
 from autotune.search_spaces.flash_attention.gluon_hopper_default import schedule_of, usual_schedule
 from autotune.search_spaces.flash_attention.makespan import TileSchedule, Times
 from autotune.shape import AttentionShape
-from autotune.table import Store, shipped_grid, shipped_sweeps, shipped_winners
 from autotune.trial import Status, Trial
 from benchmarks.console import print_head, print_row
+from benchmarks.merge import RESULTS
+from benchmarks.portfolios import tables_of
 from benchmarks.recorded_shapes import RecordedShape, is_usual, read_recordings
 from benchmarks.shipped_problems import OPERATION
 
 ROUNDS: Final = 6
+LEAST: Final = 5  # schedules of a tile, by which its times are fitted
+RIDGE: Final = 0.01  # weight at which times are drawn to 0: where several count together alone, they share it
 STEP: Final = 1e-5  # us, by which a time is changed to see how often it counts: estimates are linear nearby
 OUTLIER: Final = 0.03  # relative error from which an observation counts less
 FAR: Final = 1.6  # times the best: beyond it a config is slow for other reasons than its tiles
@@ -51,7 +55,7 @@ class Observed(NamedTuple):
 
 
 def observe(trials: Iterable[Trial], *, windows: bool = False) -> dict[tuple[int, int, bool], list[Observed]]:
-    """Return what recorded trials say of schedules, by the class of their shape: where a window hides keys, or not."""
+    """Return what recorded trials say of schedules, by the class of their shape: of those with a window, or without."""
     least: dict[tuple[AttentionShape, Device, TileSchedule], float] = {}
     for trial in trials:
         shape = trial.shape
@@ -60,7 +64,7 @@ def observe(trials: Iterable[Trial], *, windows: bool = False) -> dict[tuple[int
         assert isinstance(shape, AttentionShape)
         schedule = schedule_of(trial.config, trial.device)
         tiles = shape.batch * shape.heads * math.ceil(shape.seq_q / schedule.rows)
-        if shape.window_hides == windows and tiles <= MOST_TILES:
+        if (shape.window is not None) == windows and tiles <= MOST_TILES:
             key = shape, trial.device, schedule
             least[key] = min(trial.timing.median_us, least.get(key, math.inf))
     best: dict[tuple[AttentionShape, Device], float] = defaultdict(lambda: math.inf)
@@ -70,7 +74,13 @@ def observe(trials: Iterable[Trial], *, windows: bool = False) -> dict[tuple[int
     for (shape, device, schedule), time in least.items():
         if time <= FAR * best[shape, device]:
             found[makespan.class_of(shape)].append(Observed(shape, device, schedule, time))
-    return found
+    return dict(sorted(found.items()))
+
+
+def often_observed(observed: Sequence[Observed]) -> list[Observed]:
+    """Return the observations of tiles that have enough of them to be fitted."""
+    counts = Counter(_tile(each.schedule) for each in observed)
+    return [each for each in observed if counts[_tile(each.schedule)] >= LEAST]
 
 
 def fit(observed: Sequence[Observed]) -> tuple[dict[tuple[int, int], Times], float]:
@@ -79,7 +89,7 @@ def fit(observed: Sequence[Observed]) -> tuple[dict[tuple[int, int], Times], flo
     One consumer's block takes half as long as that of two, which the matrix unit takes at the least: it is rarely
     measured, and never with many blocks.
     """
-    tiles = sorted({(each.schedule.consumers, each.schedule.block_k) for each in observed})
+    tiles = sorted({_tile(each.schedule) for each in observed})
     parameters: list[Parameter] = [("block", tile) for tile in tiles if tile[0] > 1]
     parameters += [("edge", block_k) for block_k in sorted({block_k for _, block_k in tiles})]
     parameters += [(name, None) for name in SHARED]
@@ -101,10 +111,14 @@ def _times_of(tile: tuple[int, int], values: dict[Parameter, float]) -> Times:
     return Times(block, values["edge", block_k], *(values[name, None] for name in SHARED))
 
 
+def _tile(schedule: TileSchedule) -> tuple[int, int]:
+    return schedule.consumers, schedule.block_k
+
+
 def _linearize(observed: Observed, values: dict[Parameter, float]) -> tuple[dict[Parameter, float], float]:
     """Return how often each parameter counts in an estimate, near these values, and the estimate."""
     shape, device, schedule, _ = observed
-    tile = schedule.consumers, schedule.block_k
+    tile = _tile(schedule)
     names = [("block", tile if tile[0] > 1 else (2, tile[1])), ("edge", tile[1]), *((name, None) for name in SHARED)]
 
     def estimate(values: dict[Parameter, float]) -> float:
@@ -116,14 +130,10 @@ def _linearize(observed: Observed, values: dict[Parameter, float]) -> tuple[dict
 
 
 def solve(matrix: Any, wanted: Any) -> list[float]:
-    """Return the least squares solution in which nothing is negative."""
-    kept = list(range(matrix.shape[1]))
-    while True:
-        solution = np.linalg.lstsq(matrix[:, kept], wanted, rcond=None)[0]
-        if (solution >= 0.0).all():
-            found = dict(zip(kept, map(float, solution), strict=True))
-            return [found.get(column, 0.0) for column in range(matrix.shape[1])]
-        kept = [column for column, value in zip(kept, solution, strict=True) if value >= 0.0]
+    """Return the least squares solution in which nothing is negative, and of several alike the smallest."""
+    columns = matrix.shape[1]
+    solution, _ = nnls(np.vstack([matrix, RIDGE * np.eye(columns)]), np.concatenate([wanted, np.zeros(columns)]))
+    return list(map(float, solution))
 
 
 def print_class(kind: tuple[int, int, bool], observed: Sequence[Observed]) -> None:
@@ -140,7 +150,7 @@ def print_windows(observed: dict[tuple[int, int, bool], list[Observed]]) -> None
     errors: dict[tuple[tuple[int, int, bool], int], list[float]] = defaultdict(list)
     for kind, all_of_kind in observed.items():
         for shape, device, schedule, time in all_of_kind:
-            times = makespan.TIMES.get(kind, {}).get((schedule.consumers, schedule.block_k))
+            times = makespan.TIMES.get(kind, {}).get(_tile(schedule))
             if times is not None:
                 estimated = makespan.estimate(shape, schedule, times, device.sm_count)
                 errors[kind, shape.window or 0].append(abs(math.log(estimated / time)))
@@ -174,13 +184,10 @@ def parse_stores(program: str, description: str | None, arguments: Sequence[str]
 def main(arguments: Sequence[str] | None = None) -> None:
     stores = parse_stores("benchmarks.schedule_times", __doc__, arguments)
     implementation = get_implementation(OPERATION, "gluon_hopper")
-    name = implementation.name
-    tables: list[Sequence[Trial]] = [sweep.trials() for sweep in shipped_sweeps(OPERATION, implementation=name)]
-    tables += [shipped_grid(OPERATION, implementation=name), shipped_winners(OPERATION, implementation=name)]
-    tables += [Store(store).trials(OPERATION) for store in stores]
-    trials = [trial for table in tables for trial in table if trial.implementation == name]
-    for kind, observed in sorted(observe(trials).items()):
-        print_class(kind, observed)
+    tables = tables_of(implementation, RESULTS, stores)
+    trials = [trial for table in tables for trial in table]
+    for kind, observed in observe(trials).items():
+        print_class(kind, often_observed(observed))
     print()
     print_windows(observe(trials, windows=True))
     print()

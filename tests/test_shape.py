@@ -155,13 +155,14 @@ def test_other_families_are_infinitely_far(change: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(("seq_q", "seq_kv"), [(5, 5), (2, 6), (6, 2), (1, 4), (4, 1)])
-def test_a_window_hides_a_key_where_without_it_a_query_would_see_it(seq_q: int, seq_kv: int, causal: bool) -> None:
+def test_a_window_stays_where_a_query_would_see_a_key_without_it(seq_q: int, seq_kv: int, causal: bool) -> None:
     plain = AttentionShape(batch=1, heads=1, seq_q=seq_q, seq_kv=seq_kv, head_dim=8, causal=causal)
     every = visible_keys(0, seq_q, seq_q, seq_kv, causal=causal, window=None, device=torch.device("cpu"))
     for window in range(1, seq_q + seq_kv + 1):
         seen = visible_keys(0, seq_q, seq_q, seq_kv, causal=causal, window=window, device=torch.device("cpu"))
-        assert replace(plain, window=window).window_hides == bool((every & ~seen).any()), window
-    assert not plain.window_hides
+        is_hidden = bool((every & ~seen).any())
+        assert replace(plain, window=window).window == (window if is_hidden else None)
+        assert (replace(plain, window=window) == plain) == (not is_hidden)
 
 
 def test_text_says_what_is_unusual() -> None:

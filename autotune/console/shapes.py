@@ -232,6 +232,7 @@ def _describe(operation: Operation[Any], options: ShapeOptions, model: ModelShap
             if (problem := operation.unsupported(shape)) is not None:
                 raise InvalidShapeError(problem + (f"; it is for {of} alone, --operation names another" if of else ""))
     notes += [note for shape in shapes if (note := _spread_text(operation, options, shape))]
+    notes += [note for shape in shapes if (note := _window_text(options, shape))]
     return Wanted(tuple((operation, shape) for shape in shapes), tuple(dict.fromkeys(notes)))
 
 
@@ -271,6 +272,13 @@ def _spread_text(operation: Operation[Any], options: ShapeOptions, shape: Shape)
     singles = f"{len(others)} sequence{'s' if len(others) > 1 else ''}"
     text = f"batch {shape.batch} of context {shape.max_context} is mixed"
     return f"{text}: {singles} with 1 query each, one with {chunk} ({rest})"
+
+
+def _window_text(options: ShapeOptions, shape: Shape) -> str:
+    """Explain why a shape has not the window that was asked for."""
+    if options.window is None or not isinstance(shape, AttentionShape) or shape.window is not None:
+        return ""
+    return f"--window {options.window} hides none of {shape.seq_kv} keys: this is the shape without a window"
 
 
 def _left_out(operation: Operation[Any], options: ShapeOptions, model: ModelShape) -> list[str]:

@@ -92,7 +92,7 @@ def indifferent(config: Config, shape: AttentionShape) -> str | None:
 
 def tiles_differ(shape: AttentionShape, consumers: int) -> bool:
     """Return True if tiles of a head may see different numbers of keys, so that their order matters."""
-    return (shape.causal or shape.window_hides) and shape.seq_q > consumers * ROWS
+    return (shape.causal or shape.window is not None) and shape.seq_q > consumers * ROWS
 
 
 def keys_seen(shape: AttentionShape) -> int:

@@ -87,7 +87,7 @@ def default(shape: AttentionShape, device: Device) -> Config:
 def estimate(config: Config, shape: AttentionShape, device: Device) -> float | None:
     """Return the microseconds that the tiles of a config take at best, by its order; None of what was not fitted."""
     times = makespan.TIMES.get(makespan.class_of(shape), {})
-    is_fitted = _tile(config) in times and not shape.window_hides and supports(shape, device) is None
+    is_fitted = _tile(config) in times and shape.window is None and supports(shape, device) is None
     return _estimate(config, shape, device, times) if is_fitted else None
 
 
@@ -115,7 +115,7 @@ def _first_of_soonest(ends: Mapping[Config, float], least: float) -> Config | No
 def _least_gain(shape: AttentionShape) -> float | None:
     """Return the part of its time that another schedule must gain over the usual, or None where estimates err more."""
     width = max(widths(shape))
-    if shape.window_hides:
+    if shape.window is not None:
         is_recorded = shape.causal and 64 < width <= 128 and not shape.softcap
         return LEAST_GAIN_WINDOW if is_recorded and (shape.window or 0) >= NARROWEST_ESTIMATED else None
     if shape.softcap:
@@ -218,7 +218,7 @@ def _slots(shape: AttentionShape, consumers: int, block_k: int) -> int:
     ``python -m benchmarks.served_regret --drawn 60 --seed 3``).
     """
     is_deep = (consumers, block_k) == (2, 64) and widths(shape) == (128, 128) and shape.seq_kv <= FEW_KEYS
-    return 4 if is_deep and not shape.softcap and not shape.window_hides else 2
+    return 4 if is_deep and not shape.softcap and shape.window is None else 2
 
 
 def _heads_of_a_section(shape: AttentionShape, device: Device, consumers: int) -> int:

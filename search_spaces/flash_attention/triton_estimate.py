@@ -25,23 +25,27 @@ TIMES: Final[Mapping[tuple[int, int, bool], Mapping[int, Times]]] = {
         64: Times(0.28, 0.30, 0.46, 0.00, 3.45),
         128: Times(0.56, 0.34, 1.29, 0.00, 2.43),
     },
+    (96, 128, False): {
+        32: Times(0.26, 0.47, 0.00, 0.00, 8.55),
+        64: Times(0.49, 1.07, 0.12, 0.00, 8.54),
+    },
     (128, 128, False): {
-        16: Times(0.19, 0.09, 1.36, 0.00, 2.03),
-        32: Times(0.25, 0.15, 1.00, 0.00, 3.53),
-        64: Times(0.47, 0.46, 1.29, 0.00, 1.89),
+        16: Times(0.19, 0.09, 1.30, 0.00, 2.88),
+        32: Times(0.25, 0.14, 1.01, 0.00, 3.58),
+        64: Times(0.47, 0.46, 1.28, 0.00, 1.86),
         128: Times(1.16, 0.87, 2.12, 0.00, 0.00),
     },
     (128, 128, True): {
-        32: Times(0.39, 0.00, 1.34, 0.00, 2.63),
-        64: Times(0.73, 0.98, 0.98, 0.00, 0.35),
+        32: Times(0.39, 0.00, 1.29, 0.00, 2.39),
+        64: Times(0.73, 0.96, 0.96, 0.00, 0.44),
     },
     (256, 256, False): {
-        16: Times(0.32, 0.05, 2.79, 0.00, 0.00),
-        32: Times(0.46, 0.00, 2.57, 0.00, 0.00),
+        16: Times(0.32, 0.05, 2.78, 0.00, 0.00),
+        32: Times(0.46, 0.00, 2.53, 0.00, 0.00),
     },
     (256, 256, True): {
-        16: Times(0.38, 0.00, 3.00, 0.00, 0.00),
-        32: Times(0.60, 0.93, 0.47, 0.00, 0.00),
+        16: Times(0.38, 0.68, 0.17, 0.00, 0.00),
+        32: Times(0.60, 0.88, 0.44, 0.00, 0.00),
     },
 }
 
@@ -53,7 +57,7 @@ def estimate(config: Config, shape: AttentionShape, device: Device) -> float | N
     """
     times = TIMES.get(class_of(shape), {}).get(config.integer("BLOCK_K"))
     is_fitted = (config["BLOCK_Q"], config["num_warps"], ITEM_BYTES[shape.dtype]) == (ROWS, WARPS, 2)
-    if times is None or not is_fitted or shape.window_hides or not device.has("wgmma"):
+    if times is None or not is_fitted or shape.window is not None or not device.has("wgmma"):
         return None
     tiles = tile_times(shape, ROWS, config.integer("BLOCK_K"), times)
     return times.launch + sum(tiles) * shape.batch * shape.heads / device.sm_count + max(tiles)

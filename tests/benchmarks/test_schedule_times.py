@@ -1,6 +1,7 @@
 """Fitted times of schedules: known ones are found again, and those that ship are what ships says."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -33,10 +34,26 @@ def test_known_times_are_found_again() -> None:
         assert times == pytest.approx(KNOWN[tile], abs=0.02), tile
 
 
+def test_a_fit_does_not_depend_on_the_order_of_recordings() -> None:
+    """Full masks over whole blocks have no edges, and one program's tiles no time of their own."""
+    every = [observed((2, 64), batch, 1024, 132) for batch in (1, 2, 4)]
+    every = [each._replace(shape=replace(each.shape, causal=False)) for each in every]
+    found, _ = schedule_times.fit(every)
+    for order in itertools.permutations(every):
+        assert list(schedule_times.fit(order)[0][2, 64]) == pytest.approx(list(found[2, 64]), abs=1e-3)
+
+
+def test_tiles_of_few_recordings_are_not_fitted() -> None:
+    every = [observed((2, 64), batch, 1024, 132) for batch in range(1, 1 + schedule_times.LEAST)]
+    assert schedule_times.often_observed([*every, observed((2, 128), 1, 1024, 132)]) == every
+
+
 @pytest.mark.slow
 def test_the_times_that_ship_are_those_that_are_fitted(capsys: pytest.CaptureFixture[str]) -> None:
     schedule_times.main([])
     printed = capsys.readouterr().out
+    fitted = printed.split("\n\n")[0]
+    assert fitted.count("Times(") == sum(map(len, TIMES.values()))
     for kind, tiles in TIMES.items():
         assert f"    {kind}: {{" in printed
         for tile, times in tiles.items():

@@ -287,6 +287,12 @@ def test_a_ragged_decode_spreads_nothing_but_lengths() -> None:
     assert note.startswith("--ragged changes nothing for a batch of 1")
 
 
+def test_a_window_that_hides_nothing_is_said_to() -> None:
+    wanted = describe(ShapeOptions(seq="512,8192", batch="1", window=4096))
+    assert wanted.notes == ("--window 4096 hides none of 512 keys: this is the shape without a window",)
+    assert [shape.window for _, shape in wanted.problems] == [None, 4096]  # type: ignore[attr-defined]
+
+
 def test_an_operation_of_ones_own_says_how_it_spreads_queries(monkeypatch: pytest.MonkeyPatch) -> None:
     own = replace(registry.get_operation("paged_decode"), query_counts=lambda shape: (1, 1, 5))
     monkeypatch.setattr("autotune.console.shapes.get_operation", lambda name: own)
