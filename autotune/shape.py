@@ -145,8 +145,8 @@ class AttentionShape(Shape):
 
     ``kv_heads``, ``seq_kv`` and ``head_dim_v`` follow ``heads``, ``seq_q`` and ``head_dim`` where they are not given.
     ``causal`` is bottom-right aligned: query i sees keys up to i + seq_kv - seq_q. A ``window`` of W leaves the keys
-    closer than W positions to the query's own, which counts (``sliding_window`` in Hugging Face configs); one that hides
-    no key is dropped, for the problem and its kernels are those without.
+    closer than W positions to the query's own, which counts (``sliding_window`` in Hugging Face configs). A window that
+    hides no key is dropped: the problem is the one without it.
     ``softcap`` and ``sinks`` say whether the feature is on; its values are given at the call. So is the operand that
     ``attn_mask`` says the kind of: ``"boolean"`` hides keys, ``"additive"`` is added to the scores. As a problem that
     is tuned the one is ``[batch, 1, seq_q, seq_kv]``, as of padding, the other ``[1, heads, seq_q, seq_kv]``, as a bias
