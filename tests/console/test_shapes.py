@@ -65,7 +65,7 @@ def test_a_model_gives_what_is_not_said() -> None:
 
 
 def test_a_model_gives_its_window_and_softcap_unless_they_are_said() -> None:
-    assert shape_of(model="mistral-7b-v0.1", seq="8192").window == 4096
+    assert shape_of(model="mistral-7b-v0.1", seq_kv=8192).window == 4096
     assert shape_of(model="mistral-7b-v0.1", window=128).window == 128
     assert shape_of(model="grok-1").softcap
     assert not shape_of(model="grok-1", softcap=False).softcap
