@@ -24,6 +24,7 @@ from autotune.registry import get_implementation
 from autotune.search_spaces.flash_attention import makespan
 from autotune.search_spaces.flash_attention.gluon_hopper_default import schedule_of, usual_schedule
 from autotune.search_spaces.flash_attention.makespan import TileSchedule, Times
+from autotune.search_spaces.flash_attention.tile_times import TileTimes, class_of
 from autotune.shape import AttentionShape
 from autotune.trial import Status, Trial
 from benchmarks.console import print_head, print_row
@@ -73,7 +74,7 @@ def observe(trials: Iterable[Trial], *, windows: bool = False) -> dict[tuple[int
     found: dict[tuple[int, int, bool], list[Observed]] = defaultdict(list)
     for (shape, device, schedule), time in least.items():
         if time <= FAR * best[shape, device]:
-            found[makespan.class_of(shape)].append(Observed(shape, device, schedule, time))
+            found[class_of(shape)].append(Observed(shape, device, schedule, time))
     return dict(sorted(found.items()))
 
 
@@ -108,7 +109,8 @@ def fit(observed: Sequence[Observed]) -> tuple[dict[tuple[int, int], Times], flo
 def _times_of(tile: tuple[int, int], values: dict[Parameter, float]) -> Times:
     consumers, block_k = tile
     block = values["block", tile] if consumers > 1 else values["block", (2, block_k)] / 2
-    return Times(block, values["edge", block_k], *(values[name, None] for name in SHARED))
+    of_tile = TileTimes(block, values["edge", block_k], values["tile", None])
+    return Times(of_tile, values["program", None], values["launch", None])
 
 
 def _tile(schedule: TileSchedule) -> tuple[int, int]:
@@ -141,7 +143,9 @@ def print_class(kind: tuple[int, int, bool], observed: Sequence[Observed]) -> No
     found, error = fit(observed)
     print(f"    {kind}: {{  # {len(observed)} schedules, in the mean {error:.1%} off")
     for tile, times in found.items():
-        print(f"        {tile}: Times({', '.join(f'{value:.2f}' for value in times)}),")
+        of_tile, program, launch = times
+        values = ", ".join(f"{value:.2f}" for value in of_tile)
+        print(f"        {tile}: Times(TileTimes({values}), {program:.2f}, {launch:.2f}),")
     print("    },")
 
 

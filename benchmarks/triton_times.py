@@ -17,7 +17,7 @@ import numpy as np
 from autotune.device import Device
 from autotune.dtypes import ITEM_BYTES
 from autotune.registry import get_implementation
-from autotune.search_spaces.flash_attention.makespan import Times, class_of, tile_times
+from autotune.search_spaces.flash_attention.tile_times import TileTimes, class_of, tile_times
 from autotune.search_spaces.flash_attention.triton_estimate import ROWS, WARPS
 from autotune.shape import AttentionShape
 from autotune.trial import Status, Trial
@@ -29,9 +29,10 @@ from benchmarks.shipped_problems import OPERATION
 
 LEAST: Final = 10  # shapes by which four times are fitted
 MOST_ERROR: Final = 0.07  # mean error of a fit: beyond it more counts than what is fitted
-UNITS: Final = (Times(1, 0, 0, 0, 0), Times(0, 1, 0, 0, 0), Times(0, 0, 1, 0, 0))
+SHORTEST: Final = 25.0  # us, that some call of these takes less than: of long ones alone a launch is not told apart
+UNITS: Final = (TileTimes(1, 0, 0), TileTimes(0, 1, 0), TileTimes(0, 0, 1))
 
-Class = tuple[tuple[int, int, bool], int]  # of ``makespan.class_of``, and BLOCK_K
+Class = tuple[tuple[int, int, bool], int]  # of ``class_of``, and BLOCK_K
 Problem = tuple[AttentionShape, Device]
 
 
@@ -52,11 +53,15 @@ def observe(trials: Iterable[Trial]) -> dict[Class, dict[Problem, float]]:
         for block_k, time in times.items():
             if time <= FAR * min(times.values()):
                 found[class_of(shape), block_k][shape, device] = time
-    return {kind: times for kind, times in sorted(found.items()) if len(times) >= LEAST}
+    return {kind: times for kind, times in sorted(found.items()) if _determine(list(times.values()))}
 
 
-def fit(block_k: int, measured: dict[Problem, float]) -> tuple[Times, float]:
-    """Fit times to measured ones by least squares of relative errors, and return the mean of these, too."""
+def _determine(times: Sequence[float]) -> bool:
+    return len(times) >= LEAST and min(times) <= SHORTEST
+
+
+def fit(block_k: int, measured: dict[Problem, float]) -> tuple[TileTimes, float, float]:
+    """Fit the times of a tile and of a launch by least squares of relative errors; the third value is their mean."""
     times = np.array(list(measured.values()))
     matrix = np.array([_counts(shape, device, block_k) for shape, device in measured])
     weights, errors = np.ones(len(times)), np.zeros(len(times))
@@ -66,7 +71,7 @@ def fit(block_k: int, measured: dict[Problem, float]) -> tuple[Times, float]:
         errors = np.abs(np.log(matrix @ solution / times))
         weights = 1.0 / np.maximum(errors, OUTLIER)
     block, edge, tile, launch = solution
-    return Times(block, edge, tile, 0.0, launch), float(errors.mean())
+    return TileTimes(block, edge, tile), launch, float(errors.mean())
 
 
 def _counts(shape: AttentionShape, device: Device, block_k: int) -> list[float]:
@@ -82,10 +87,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     tables = tables_of(get_implementation(OPERATION, "triton"), RESULTS, stores)
     found: dict[tuple[int, int, bool], list[str]] = defaultdict(list)
     for (kind, block_k), measured in observe(trial for table in tables for trial in table).items():
-        times, error = fit(block_k, measured)
+        of_tile, launch, error = fit(block_k, measured)
         if error <= MOST_ERROR:
-            values = ", ".join(f"{value:.2f}" for value in times)
-            line = f"        {block_k}: Times({values}),  # {len(measured)} shapes, in the mean {error:.1%} off"
+            values = f"(TileTimes({', '.join(f'{value:.2f}' for value in of_tile)}), {launch:.2f})"
+            line = f"        {block_k}: {values},  # {len(measured)} shapes, in the mean {error:.1%} off"
             found[kind].append(line)
     for kind, lines in found.items():
         print(f"    {kind}: {{", *lines, "    },", sep="\n")

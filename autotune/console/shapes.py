@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 from autotune.console.command import flag_of
 from autotune.console.kernel_option import named_operation
 from autotune.console.shape_fields import fields_text, operation_of, parse_shapes, placeholder
+from autotune.console.shape_notes import notes_on
 from autotune.console.shape_options import (
     BATCH,
     CONTEXT,
@@ -225,15 +226,12 @@ def _describe(operation: Operation[Any], options: ShapeOptions, model: ModelShap
     """Return the shapes of one operation; ``of`` names their part of what was asked for, if they are not all of it."""
     kind = kind_of(operation)
     base = _usual_heads(kind.usual, options) if model is None else model
-    notes = [] if model is None else _left_out(operation, options, model)
     with _named_by_options(kind):
         shapes = tuple(kind.make(options, base, USUAL.get(operation.name, Usual())))
         for shape in shapes:
             if (problem := operation.unsupported(shape)) is not None:
                 raise InvalidShapeError(problem + (f"; it is for {of} alone, --operation names another" if of else ""))
-    notes += [note for shape in shapes if (note := _spread_text(operation, options, shape))]
-    notes += [note for shape in shapes if (note := _window_text(options, shape))]
-    return Wanted(tuple((operation, shape) for shape in shapes), tuple(dict.fromkeys(notes)))
+    return Wanted(tuple((operation, shape) for shape in shapes), notes_on(shapes, operation, options, model))
 
 
 def _usual_heads(usual: ModelShape, options: ShapeOptions) -> ModelShape:
@@ -254,44 +252,6 @@ def _named_by_options(kind: Kind) -> Iterator[None]:
         pattern = rf"(?<![\w-])({'|'.join(options)})="
         text = re.sub(pattern, lambda match: f"{flag_of(options[match[1]])}=", str(error))
         raise type(error)(text) from None
-
-
-def _spread_text(operation: Operation[Any], options: ShapeOptions, shape: Shape) -> str:
-    """Explain how a ragged batch differs from what its sizes suggest."""
-    if not isinstance(shape, PagedShape):
-        return ""
-    if options.ragged and shape.batch == 1:
-        return "--ragged changes nothing for a batch of 1: its sequence is as long as --context"
-    counts = operation.query_counts(shape) if operation.query_counts else (shape.seq_q,)
-    if len(set(counts)) == 1:
-        return ""
-    *others, chunk = counts
-    asked = shape.batch * shape.seq_q - len(others)
-    mean = f"{shape.seq_q} in the mean"
-    rest = f"all of --context, where {mean} would be {asked}" if chunk < asked else mean
-    singles = f"{len(others)} sequence{'s' if len(others) > 1 else ''}"
-    text = f"batch {shape.batch} of context {shape.max_context} is mixed"
-    return f"{text}: {singles} with 1 query each, one with {chunk} ({rest})"
-
-
-def _window_text(options: ShapeOptions, shape: Shape) -> str:
-    """Explain why a shape has not the window that was asked for."""
-    if options.window is None or not isinstance(shape, AttentionShape) or shape.window is not None:
-        return ""
-    return f"--window {options.window} hides none of {shape.seq_kv} keys: this is the shape without a window"
-
-
-def _left_out(operation: Operation[Any], options: ShapeOptions, model: ModelShape) -> list[str]:
-    known = {field.name for field in fields(operation.shape_class)}
-    notes = [
-        f"{model.name} has {feature}, which {operation.name} does not compute: left out"
-        for feature in ("sinks", "alibi")
-        if getattr(model, feature) and feature not in known
-    ]
-    if model.mixes_windows and options.window is None:
-        others = f"only some layers of {model.name} have its window of {model.window} keys: this is for the others"
-        notes.append(f"{others}; --window {model.window} names those")
-    return notes
 
 
 def _require_taken(options: ShapeOptions, operations: Iterable[Operation[Any]]) -> None:

@@ -142,7 +142,7 @@ class Class(NamedTuple):
             for step in range(len(self.models)):
                 model = self.models[(turn + step) % len(self.models)]
                 shape = model.shape(get_operation(operation).shape_class, **fields)
-                if _is_within_budget(operation, shape):
+                if _is_within_budget(operation, shape) and _has_window(shape, fields, model):
                     found[shape] = None
                     break
         return list(found)
@@ -162,7 +162,7 @@ def _classes(operation: str) -> Iterator[Class]:
     usual = next(iter(_points(operation).values()))
     featured: dict[tuple[Widths, tuple[str, ...]], list[ModelShape]] = {}
     for layer in _layers():
-        values = layer.shape(get_operation(operation).shape_class, **usual[0]).as_dict()
+        values = layer.shape(get_operation(operation).shape_class, **usual[-1]).as_dict()  # of the longest
         named = tuple(name for name in FEATURES if values.get(name))
         if layer.has_cache and named and not (is_dense and named == ("window",)):
             featured.setdefault(((layer.head_dim, layer.head_dim_v), named), []).append(layer)
@@ -209,6 +209,11 @@ def _packed_points(is_causal: bool, windows: Windows) -> Iterator[Fields]:
         if batch * mean <= MAX_PACKED and batch >= ragged and (window is None or window < longest):
             lengths = {"max_seq_q": longest, "mean_seq_q": mean}
             yield {"batch": batch, "causal": is_causal} | lengths | _window(window)
+
+
+def _has_window(shape: Shape, fields: Fields, model: ModelShape) -> bool:
+    """Return True unless a window was asked for that hides nothing: without it the shape is of another class."""
+    return shape.as_dict()["window"] == fields.get("window", model.window)
 
 
 def _window(window: int | None) -> Fields:

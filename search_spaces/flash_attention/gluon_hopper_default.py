@@ -20,6 +20,7 @@ from autotune.search_spaces.flash_attention.gluon_hopper_bounds import (
     widths,
 )
 from autotune.search_spaces.flash_attention.makespan import TileSchedule, Times
+from autotune.search_spaces.flash_attention.tile_times import class_of
 from autotune.search_spaces.flash_attention.warp_groups import ROWS
 from autotune.shape import AttentionShape
 from autotune.space import Config, Value
@@ -66,7 +67,7 @@ def default(shape: AttentionShape, device: Device) -> Config:
     """
     rule = usual_schedule(shape, device)
     usual = _with_short_blocks(rule, shape)
-    times = makespan.TIMES.get(makespan.class_of(shape), {})
+    times = makespan.TIMES.get(class_of(shape), {})
     gain = _least_gain(shape)
     if gain is None or _tile(usual) not in times or _has_few_narrow_tiles(shape, device):
         return usual
@@ -86,7 +87,7 @@ def default(shape: AttentionShape, device: Device) -> Config:
 
 def estimate(config: Config, shape: AttentionShape, device: Device) -> float | None:
     """Return the microseconds that the tiles of a config take at best, by its order; None of what was not fitted."""
-    times = makespan.TIMES.get(makespan.class_of(shape), {})
+    times = makespan.TIMES.get(class_of(shape), {})
     is_fitted = _tile(config) in times and shape.window is None and supports(shape, device) is None
     return _estimate(config, shape, device, times) if is_fitted else None
 
@@ -102,7 +103,7 @@ def _with_short_blocks(usual: Config, shape: AttentionShape) -> Config:
 
 def _ends(usual: Config, tile: tuple[int, int], shape: AttentionShape, device: Device) -> dict[Config, float]:
     """Return the estimates of a tile in each order; of a tile that is not valid none."""
-    times = makespan.TIMES[makespan.class_of(shape)]
+    times = makespan.TIMES[class_of(shape)]
     return {rival: _estimate(rival, shape, device, times) for rival in _rivals(usual, tile, shape, device)}
 
 

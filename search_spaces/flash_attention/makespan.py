@@ -2,20 +2,18 @@
 
 A program takes one tile of queries after another, each a fixed number of tiles behind the last, and a multiprocessor
 holds one program, by the registers of its consumers. So a call ends when the busiest multiprocessor has done its tiles:
-their number is rounded up, those of a causal mask differ in length, and an order may give one program all long ones. A
-tile takes a time of its own and one for each block of keys, more where the edge of a mask goes through the block.
+their number is rounded up, those of a causal mask differ in length, and an order may give one program all long ones.
 """
 
 import heapq
-import math
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.search_spaces.flash_attention.warp_groups import ROWS, part_widths
+from autotune.search_spaces.flash_attention.tile_times import TileTimes, tile_times
+from autotune.search_spaces.flash_attention.warp_groups import ROWS
 from autotune.shape import AttentionShape
 
 # Of more tiles, the first heads stand for all, and of more programs the last: what is uneven there is little of all.
@@ -24,11 +22,9 @@ MOST_PROGRAMS: Final = 1024
 
 
 class Times(NamedTuple):
-    """Microseconds that a multiprocessor is busy with each, and that a launch takes in addition."""
+    """Microseconds that a multiprocessor is busy with tiles and each program, and that a launch takes in addition."""
 
-    block: float  # of keys that every row of a tile sees
-    edge: float  # in addition, of one that some rows do not see
-    tile: float
+    of_tile: TileTimes
     program: float
     launch: float
 
@@ -52,51 +48,45 @@ class TileSchedule(NamedTuple):
 # NVIDIA recorded until 2026-11-28 (``python -m benchmarks.schedule_times``). What is not here has too few recordings.
 TIMES: Final[Mapping[tuple[int, int, bool], Mapping[tuple[int, int], Times]]] = {
     (64, 64, False): {
-        (1, 64): Times(0.33, 0.00, 0.80, 2.82, 1.76),
-        (1, 128): Times(0.55, 0.40, 0.80, 2.82, 1.76),
-        (2, 64): Times(0.66, 0.00, 0.80, 2.82, 1.76),
-        (2, 128): Times(1.11, 0.40, 0.80, 2.82, 1.76),
-        (3, 64): Times(0.98, 0.00, 0.80, 2.82, 1.76),
-        (3, 128): Times(1.48, 0.40, 0.80, 2.82, 1.76),
+        (1, 64): Times(TileTimes(0.33, 0.00, 0.80), 2.82, 1.76),
+        (1, 128): Times(TileTimes(0.55, 0.40, 0.80), 2.82, 1.76),
+        (2, 64): Times(TileTimes(0.66, 0.00, 0.80), 2.82, 1.76),
+        (2, 128): Times(TileTimes(1.11, 0.40, 0.80), 2.82, 1.76),
+        (3, 64): Times(TileTimes(0.98, 0.00, 0.80), 2.82, 1.76),
+        (3, 128): Times(TileTimes(1.48, 0.40, 0.80), 2.82, 1.76),
     },
     (96, 128, False): {
-        (2, 128): Times(1.37, 0.67, 1.02, 2.53, 0.00),
+        (2, 128): Times(TileTimes(1.37, 0.67, 1.02), 2.53, 0.00),
     },
     (128, 128, False): {
-        (1, 64): Times(0.40, 0.00, 1.13, 2.56, 2.38),
-        (1, 128): Times(0.74, 0.24, 1.13, 2.56, 2.38),
-        (2, 64): Times(0.81, 0.00, 1.13, 2.56, 2.38),
-        (2, 128): Times(1.48, 0.24, 1.13, 2.56, 2.38),
-        (3, 64): Times(1.21, 0.00, 1.13, 2.56, 2.38),
+        (1, 64): Times(TileTimes(0.40, 0.00, 1.13), 2.56, 2.38),
+        (1, 128): Times(TileTimes(0.74, 0.24, 1.13), 2.56, 2.38),
+        (2, 64): Times(TileTimes(0.81, 0.00, 1.13), 2.56, 2.38),
+        (2, 128): Times(TileTimes(1.48, 0.24, 1.13), 2.56, 2.38),
+        (3, 64): Times(TileTimes(1.21, 0.00, 1.13), 2.56, 2.38),
     },
     (128, 128, True): {
-        (2, 64): Times(1.38, 0.00, 0.92, 2.75, 3.71),
-        (2, 128): Times(2.78, 3.50, 0.92, 2.75, 3.71),
-        (3, 64): Times(2.28, 0.00, 0.92, 2.75, 3.71),
+        (2, 64): Times(TileTimes(1.38, 0.00, 0.92), 2.75, 3.71),
+        (2, 128): Times(TileTimes(2.78, 3.50, 0.92), 2.75, 3.71),
+        (3, 64): Times(TileTimes(2.28, 0.00, 0.92), 2.75, 3.71),
     },
     (192, 128, False): {
-        (2, 64): Times(0.99, 0.00, 1.56, 1.41, 6.41),
-        (2, 128): Times(1.72, 0.68, 1.56, 1.41, 6.41),
-        (3, 64): Times(1.40, 0.00, 1.56, 1.41, 6.41),
+        (2, 64): Times(TileTimes(0.99, 0.00, 1.56), 1.41, 6.41),
+        (2, 128): Times(TileTimes(1.72, 0.68, 1.56), 1.41, 6.41),
+        (3, 64): Times(TileTimes(1.40, 0.00, 1.56), 1.41, 6.41),
     },
     (256, 256, False): {
-        (2, 64): Times(1.33, 0.00, 2.63, 1.04, 1.78),
+        (2, 64): Times(TileTimes(1.33, 0.00, 2.63), 1.04, 1.78),
     },
     (256, 256, True): {
-        (2, 64): Times(1.79, 1.69, 0.85, 0.84, 2.09),
+        (2, 64): Times(TileTimes(1.79, 1.69, 0.85), 0.84, 2.09),
     },
 }
 
 
-def class_of(shape: AttentionShape) -> tuple[int, int, bool]:
-    """Return the columns of keys and of values of a tile, and True with softcap: what ``TIMES`` distinguishes."""
-    parts, width_k, width_v = part_widths(shape.head_dim, shape.head_dim_v)
-    return parts * width_k, width_v, bool(shape.softcap)
-
-
 def estimate(shape: AttentionShape, schedule: TileSchedule, times: Times, multiprocessors: int) -> float:
     """Return the microseconds until the busiest of so many multiprocessors is done, from the launch on."""
-    rows = tile_times(shape, schedule.rows, schedule.block_k, times)
+    rows = tile_times(shape, schedule.rows, schedule.block_k, times.of_tile)
     heads = shape.batch * shape.heads
     if schedule.workers is None:  # a tile goes to who is free: before the last ones all are equally busy
         last = min(heads, max(1, MOST_PROGRAMS // len(rows)))
@@ -124,39 +114,9 @@ def _busiest(rows: Sequence[float], heads: int, schedule: TileSchedule, times: T
 def lower_bound(shape: AttentionShape, tile: tuple[int, int], times: Times, multiprocessors: int) -> float:
     """Return the microseconds that tiles of so many consumers and keys take at least, in whatever order they come."""
     consumers, block_k = tile
-    rows = tile_times(shape, consumers * ROWS, block_k, times)
+    rows = tile_times(shape, consumers * ROWS, block_k, times.of_tile)
     evenly = sum(rows) * shape.batch * shape.heads / multiprocessors
     return times.launch + times.program + max(evenly, *rows)
-
-
-def tile_times(shape: AttentionShape, rows: int, block: int, times: Times) -> tuple[float, ...]:
-    """Return the time of each tile of a head, from its first rows to its last.
-
-    Args:
-        rows: of queries of a tile.
-        block: keys of a block.
-    """
-    return _tile_times(shape.seq_q, shape.seq_kv, shape.causal, shape.window, rows, block, times)
-
-
-@lru_cache(maxsize=1024)
-def _tile_times(
-    seq_q: int, seq_kv: int, causal: bool, window: int | None, rows: int, block: int, times: Times
-) -> tuple[float, ...]:
-    def key_at(row: int, ahead: int) -> int:
-        return min(max(row + seq_kv - seq_q + ahead, 0), seq_kv)
-
-    found = []
-    reach = 1 if causal else window  # how far ahead a row sees; None: to the end
-    for first in range(0, seq_q, rows):
-        last = min(first + rows, seq_q) - 1
-        # The keys that some row sees, from ``low`` to ``high``, and those that every row does.
-        low, whole_low = (0, 0) if window is None else (key_at(first, 1 - window), key_at(last, 1 - window))
-        high, whole_high = (seq_kv, seq_kv) if reach is None else (key_at(last, reach), key_at(first, reach))
-        blocks = max(1, math.ceil(high / block) - low // block)
-        whole = max(0, whole_high // block - math.ceil(whole_low / block))
-        found.append(times.tile + blocks * times.block + (blocks - whole) * times.edge)
-    return tuple(found)
 
 
 def in_order(rows: Sequence[float], heads: int, section: int, row_order: str) -> NDArray[np.float64]:

@@ -2,8 +2,7 @@
 
 Its programs take one tile each, and several share a multiprocessor, which takes the next when one has ended. What is
 so given out ends no later than an even share and the longest one after it (Graham, "Bounds on Multiprocessing Timing
-Anomalies", SIAM Journal on Applied Mathematics 17, 1969). A tile takes a time of its own and one for each block of
-keys, more where the edge of a mask goes through the block.
+Anomalies", SIAM Journal on Applied Mathematics 17, 1969).
 """
 
 from collections.abc import Mapping
@@ -11,41 +10,38 @@ from typing import Final
 
 from autotune.device import Device
 from autotune.dtypes import ITEM_BYTES
-from autotune.search_spaces.flash_attention.makespan import Times, class_of, tile_times
+from autotune.search_spaces.flash_attention.tile_times import TileTimes, class_of, tile_times
 from autotune.shape import AttentionShape
 from autotune.space import Config
 
 ROWS, WARPS = 64, 4  # of the tiles that win there
 
-# By the class of the shape and BLOCK_K: fitted to the fastest configs of 64 rows that H200s and H100s of NVIDIA
-# recorded until 2026-11-28 (``python -m benchmarks.triton_times``), from which they are 1 to 6 % off in the mean.
-TIMES: Final[Mapping[tuple[int, int, bool], Mapping[int, Times]]] = {
+# By the class of the shape and BLOCK_K, the times of a tile and microseconds that a launch takes in addition: fitted to
+# the fastest configs of 64 rows that H200s and H100s of NVIDIA recorded until 2026-11-28 (``python -m
+# benchmarks.triton_times``), from which they are 1 to 6 % off in the mean.
+TIMES: Final[Mapping[tuple[int, int, bool], Mapping[int, tuple[TileTimes, float]]]] = {
     (64, 64, False): {
-        32: Times(0.18, 0.16, 0.53, 0.00, 3.10),
-        64: Times(0.28, 0.30, 0.46, 0.00, 3.45),
-        128: Times(0.56, 0.34, 1.29, 0.00, 2.43),
-    },
-    (96, 128, False): {
-        32: Times(0.26, 0.47, 0.00, 0.00, 8.55),
-        64: Times(0.49, 1.07, 0.12, 0.00, 8.54),
+        32: (TileTimes(0.18, 0.16, 0.53), 3.10),
+        64: (TileTimes(0.28, 0.30, 0.46), 3.45),
+        128: (TileTimes(0.56, 0.34, 1.29), 2.43),
     },
     (128, 128, False): {
-        16: Times(0.19, 0.09, 1.30, 0.00, 2.88),
-        32: Times(0.25, 0.14, 1.01, 0.00, 3.58),
-        64: Times(0.47, 0.46, 1.28, 0.00, 1.86),
-        128: Times(1.16, 0.87, 2.12, 0.00, 0.00),
+        16: (TileTimes(0.19, 0.09, 1.30), 2.88),
+        32: (TileTimes(0.25, 0.14, 1.01), 3.58),
+        64: (TileTimes(0.47, 0.46, 1.28), 1.86),
+        128: (TileTimes(1.16, 0.87, 2.12), 0.00),
     },
     (128, 128, True): {
-        32: Times(0.39, 0.00, 1.29, 0.00, 2.39),
-        64: Times(0.73, 0.96, 0.96, 0.00, 0.44),
+        32: (TileTimes(0.39, 0.00, 1.29), 2.39),
+        64: (TileTimes(0.73, 0.96, 0.96), 0.44),
     },
     (256, 256, False): {
-        16: Times(0.32, 0.05, 2.78, 0.00, 0.00),
-        32: Times(0.46, 0.00, 2.53, 0.00, 0.00),
+        16: (TileTimes(0.32, 0.05, 2.78), 0.00),
+        32: (TileTimes(0.46, 0.00, 2.53), 0.00),
     },
     (256, 256, True): {
-        16: Times(0.38, 0.68, 0.17, 0.00, 0.00),
-        32: Times(0.60, 0.88, 0.44, 0.00, 0.00),
+        16: (TileTimes(0.38, 0.68, 0.17), 0.00),
+        32: (TileTimes(0.60, 0.88, 0.44), 0.00),
     },
 }
 
@@ -55,9 +51,11 @@ def estimate(config: Config, shape: AttentionShape, device: Device) -> float | N
 
     On other Hopper GPUs than the fitted ones it is as good as their tiles for each multiprocessor are alike.
     """
-    times = TIMES.get(class_of(shape), {}).get(config.integer("BLOCK_K"))
+    block_k = config.integer("BLOCK_K")
+    times = TIMES.get(class_of(shape), {}).get(block_k)
     is_fitted = (config["BLOCK_Q"], config["num_warps"], ITEM_BYTES[shape.dtype]) == (ROWS, WARPS, 2)
     if times is None or not is_fitted or shape.window is not None or not device.has("wgmma"):
         return None
-    tiles = tile_times(shape, ROWS, config.integer("BLOCK_K"), times)
-    return times.launch + sum(tiles) * shape.batch * shape.heads / device.sm_count + max(tiles)
+    of_tile, launch = times
+    tiles = tile_times(shape, ROWS, block_k, of_tile)
+    return launch + sum(tiles) * shape.batch * shape.heads / device.sm_count + max(tiles)

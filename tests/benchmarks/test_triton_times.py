@@ -4,12 +4,12 @@ import pytest
 
 from autotune.device import NVIDIA_H200
 from autotune.search_spaces.flash_attention import triton_estimate as shipped
-from autotune.search_spaces.flash_attention.makespan import Times
+from autotune.search_spaces.flash_attention.tile_times import TileTimes
 from autotune.shape import AttentionShape
 from benchmarks import triton_times
 from tests import sample
 
-KNOWN = Times(0.5, 0.2, 1.2, 0.0, 3.0)
+KNOWN = TileTimes(0.5, 0.2, 1.2), 3.0
 CONFIG = sample.config(BLOCK_Q=64, BLOCK_K=64, num_warps=4)
 
 
@@ -24,27 +24,32 @@ def test_known_times_are_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     measured = {(shape, NVIDIA_H200): shipped.estimate(CONFIG, shape, NVIDIA_H200) or 0.0 for shape in shapes}
     measured[shapes[0], NVIDIA_H200] *= 4.0
-    found, error = triton_times.fit(64, measured)
-    assert found == pytest.approx(KNOWN, abs=0.05)
+    of_tile, launch, error = triton_times.fit(64, measured)
+    assert (*of_tile, launch) == pytest.approx((*KNOWN[0], KNOWN[1]), abs=0.05)
     assert error == pytest.approx(0.046, abs=0.01)  # of the one: ln 4 over 30
 
 
 def test_only_what_a_gpu_measured_undisturbed_counts() -> None:
     shapes = [sample.shape(512, head_dim=64, batch=batch) for batch in range(1, triton_times.LEAST + 1)]
-    trials = [sample.trial(shape, CONFIG, timing=sample.timing(50.0)) for shape in shapes]
-    found = triton_times.observe([*trials, sample.trial(shapes[0], CONFIG, timing=sample.timing(40.0))])
+    trials = [sample.trial(shape, CONFIG, timing=sample.timing(20.0)) for shape in shapes]
+    found = triton_times.observe([*trials, sample.trial(shapes[0], CONFIG, timing=sample.timing(10.0))])
     assert list(found) == [((64, 64, False), 64)]
-    assert sorted(found[(64, 64, False), 64].values()) == [40.0, *[50.0] * (len(shapes) - 1)]
+    assert sorted(found[(64, 64, False), 64].values()) == [10.0, *[20.0] * (len(shapes) - 1)]
     assert triton_times.observe(trials[1:]) == {}  # too few
     wider = [sample.trial(shape, sample.config(**{**CONFIG, "BLOCK_Q": 128})) for shape in shapes]
     assert triton_times.observe(wider) == {}
+    longer = [sample.trial(shape, CONFIG, timing=sample.timing(50.0)) for shape in shapes]
+    assert triton_times.observe(longer) == {}
 
 
 @pytest.mark.slow
 def test_the_times_that_ship_are_those_that_are_fitted(capsys: pytest.CaptureFixture[str]) -> None:
     triton_times.main([])
     printed = capsys.readouterr().out
+    assert printed.count("TileTimes(") == sum(map(len, shipped.TIMES.values()))
     for kind, tiles in shipped.TIMES.items():
         assert f"    {kind}: {{" in printed
         for block_k, times in tiles.items():
-            assert f"        {block_k}: Times({', '.join(f'{value:.2f}' for value in times)})," in printed
+            of_tile, launch = times
+            values = ", ".join(f"{value:.2f}" for value in of_tile)
+            assert f"        {block_k}: (TileTimes({values}), {launch:.2f})," in printed

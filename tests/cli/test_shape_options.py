@@ -25,14 +25,15 @@ def test_a_window_of_some_layers_is_left_out_and_said(run: Run, machine: Machine
     shape = shape_of(model="gemma-2-9b")
     assert (shape.window, shape.softcap) == (None, True)
     machine.ship(sample.trial())
-    ran = run("lookup", "--model", "gemma-2-9b")
+    assert "only some layers" not in run("lookup", "--model", "gemma-2-9b", "--seq", "4096").out  # it hides nothing
+    ran = run("lookup", "--model", "gemma-2-9b", "--seq", "8192")
     first = ran.out.splitlines()[0]
     assert first.startswith("only some layers of gemma-2-9b have its window of 4096 keys")
     assert "--window 4096" in first
-    as_json = run("lookup", "--model", "gemma-2-9b", "--json")
+    as_json = run("lookup", "--model", "gemma-2-9b", "--seq", "8192", "--json")
     assert as_json.err.splitlines()[0] == first
     assert json.loads(as_json.out)[0]["shape"]["window"] is None
-    named = run("lookup", "--model", "gemma-2-9b", "--window", "4096").out
+    named = run("lookup", "--model", "gemma-2-9b", "--seq", "8192", "--window", "4096").out
     assert "only some layers" not in named
     assert "window 4096, softcap" in named
 

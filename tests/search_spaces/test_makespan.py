@@ -11,14 +11,15 @@ from autotune.device import NVIDIA_H200
 from autotune.search_spaces.flash_attention import makespan
 from autotune.search_spaces.flash_attention.gluon_hopper import IMPLEMENTATION
 from autotune.search_spaces.flash_attention.gluon_hopper_default import schedule_of, usual_schedule
-from autotune.search_spaces.flash_attention.makespan import TIMES, TileSchedule, Times, class_of, estimate
+from autotune.search_spaces.flash_attention.makespan import TIMES, TileSchedule, Times, estimate
+from autotune.search_spaces.flash_attention.tile_times import TileTimes, class_of
 from autotune.shape import AttentionShape
 from autotune.space import Config
 from autotune.table import Sweep, shipped_sweeps
 from autotune.trial import Status
 
 SHAPE = AttentionShape(batch=3, heads=10, kv_heads=2, seq_q=300, head_dim=128, causal=True)
-TIMES_OF_ALL = Times(block=1.0, edge=0.25, tile=0.5, program=2.0, launch=3.0)
+TIMES_OF_ALL = Times(TileTimes(block=1.0, edge=0.25, tile=0.5), program=2.0, launch=3.0)
 
 
 def locate(number: int, shape: AttentionShape, schedule: TileSchedule) -> int:
@@ -50,7 +51,8 @@ def tile_time(first: int, shape: AttentionShape, schedule: TileSchedule, times: 
         seen += any(visible)
         edges += any(visible) and not (all(visible) and len(keys) == schedule.block_k)
     blocks = max(1, seen)  # one is masked where no row sees any key
-    return times.tile + blocks * times.block + max(edges, blocks - seen) * times.edge
+    block, edge, tile = times.of_tile
+    return tile + blocks * block + max(edges, blocks - seen) * edge
 
 
 def walk(shape: AttentionShape, schedule: TileSchedule, times: Times, multiprocessors: int) -> float:
@@ -186,7 +188,7 @@ def test_of_equal_estimates_the_surer_order_counts(monkeypatch: pytest.MonkeyPat
     """Natural order by 131 workers took 1.19 times as long (NVIDIA H200, 2026-11-28; ``benchmarks.served_regret``)."""
     shape = AttentionShape(batch=10, heads=64, kv_heads=8, seq_q=324, head_dim=128, causal=True)
     times = TIMES[class_of(shape)]
-    slow = times[2, 64]._replace(tile=9.0)  # so that the other tile is the soonest
+    slow = times[2, 64]._replace(of_tile=TileTimes(block=0.8, edge=0.0, tile=9.0))  # the other is sooner
     monkeypatch.setattr(makespan, "TIMES", {class_of(shape): {(2, 64): slow, (3, 64): times[3, 64]}})
     found = IMPLEMENTATION.space.default.__wrapped__(shape, NVIDIA_H200)  # type: ignore[attr-defined]  # not cached
     assert (found["consumers"], found["BLOCK_K"]) == (3, 64)

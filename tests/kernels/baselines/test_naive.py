@@ -205,7 +205,7 @@ def test_it_is_a_baseline() -> None:
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"window": 9}, "window=9: naive"),
+        ({"window": 3}, "window=3: naive"),
         ({"softcap": True}, "softcap=True: naive"),
         ({"batch": 2, "heads": 2, "seq_q": MAX_LENGTH}, f"batch * heads * seq_q = {4 * MAX_LENGTH}: naive"),
     ],

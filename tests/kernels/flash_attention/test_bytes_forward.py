@@ -19,7 +19,8 @@ from autotune.kernels.flash_attention.scales import Scale, check_tensor_scale, d
 from autotune.registry import implementations_of, load_baselines
 from autotune.search_spaces.flash_attention.gluon_hopper_default import ORDERS, schedule_of
 from autotune.search_spaces.flash_attention.gluon_hopper_fp8 import IMPLEMENTATION, shared_bytes
-from autotune.search_spaces.flash_attention.makespan import TIMES, class_of, estimate
+from autotune.search_spaces.flash_attention.makespan import TIMES, estimate
+from autotune.search_spaces.flash_attention.tile_times import class_of
 from autotune.shape import AttentionShape, PagedShape
 from autotune.space import Config
 from tests.contract.compiling import compile_sample
