@@ -1,11 +1,12 @@
 """Fit the times by which the default of ``gluon_hopper`` estimates schedules: ``python -m benchmarks.schedule_times``.
 
-Of each recorded shape without a window that hides keys and each tile and order of tiles, the fastest config counts, of
-all GPUs of the architecture alike. Each size of tile has the time of a block of its own; one number of keys shares that
-of an edge, one class of heads those of a tile, a program and a launch. They are fitted by least squares of the relative
-errors, with outliers weighted down. Prints what ``search_spaces/flash_attention/makespan.py`` holds, with the mean
-error of estimates; the mean error of those of shapes with one, by the times that it holds; then, of recorded shapes
-where these change the default, both times over that of the best. No GPU.
+Of each recorded shape without a window and each tile and order of tiles, the fastest config counts, of all GPUs of the
+architecture alike; tiles of fewer than five such schedules are left out. Each size of tile has the time of a block of
+its own; one number of keys shares that of an edge, one class of heads those of a tile, a program and a launch. They are
+fitted by least squares of the relative errors, with outliers weighted down. Prints what
+``search_spaces/flash_attention/makespan.py`` holds, with the mean error of estimates; the mean error of those of shapes
+with a window, by the times that it holds; then, of recorded shapes where these change the default, both times over that
+of the best. No GPU.
 """
 
 import argparse
@@ -79,9 +80,9 @@ def observe(trials: Iterable[Trial], *, windows: bool = False) -> dict[tuple[int
 
 
 def often_observed(observed: Sequence[Observed]) -> list[Observed]:
-    """Return the observations of tiles that have enough of them to be fitted."""
-    counts = Counter(_tile(each.schedule) for each in observed)
-    return [each for each in observed if counts[_tile(each.schedule)] >= LEAST]
+    """Return the observations of tiles that have enough of them to be fitted: one consumer's if two's have."""
+    counts = Counter(_fitted_tile(each.schedule) for each in observed)
+    return [each for each in observed if counts[_fitted_tile(each.schedule)] >= LEAST]
 
 
 def fit(observed: Sequence[Observed]) -> tuple[dict[tuple[int, int], Times], float]:
@@ -91,7 +92,9 @@ def fit(observed: Sequence[Observed]) -> tuple[dict[tuple[int, int], Times], flo
     measured, and never with many blocks.
     """
     tiles = sorted({_tile(each.schedule) for each in observed})
-    parameters: list[Parameter] = [("block", tile) for tile in tiles if tile[0] > 1]
+    parameters: list[Parameter] = [
+        ("block", tile) for tile in sorted({_fitted_tile(each.schedule) for each in observed})
+    ]
     parameters += [("edge", block_k) for block_k in sorted({block_k for _, block_k in tiles})]
     parameters += [(name, None) for name in SHARED]
     values = dict.fromkeys(parameters, 1.0)
@@ -117,11 +120,16 @@ def _tile(schedule: TileSchedule) -> tuple[int, int]:
     return schedule.consumers, schedule.block_k
 
 
+def _fitted_tile(schedule: TileSchedule) -> tuple[int, int]:
+    """Return the tile whose block is fitted: of one consumer, whose block takes half as long, that of two."""
+    return max(2, schedule.consumers), schedule.block_k
+
+
 def _linearize(observed: Observed, values: dict[Parameter, float]) -> tuple[dict[Parameter, float], float]:
     """Return how often each parameter counts in an estimate, near these values, and the estimate."""
     shape, device, schedule, _ = observed
     tile = _tile(schedule)
-    names = [("block", tile if tile[0] > 1 else (2, tile[1])), ("edge", tile[1]), *((name, None) for name in SHARED)]
+    names = [("block", _fitted_tile(schedule)), ("edge", tile[1]), *((name, None) for name in SHARED)]
 
     def estimate(values: dict[Parameter, float]) -> float:
         return makespan.estimate(shape, schedule, _times_of(tile, values), device.sm_count)

@@ -1,7 +1,7 @@
 """Fit the times by which ``flash_attention/triton`` is estimated: ``python -m benchmarks.triton_times``; no GPU.
 
-Of each recorded shape without a window that hides keys and each tile of 64 rows, the fastest config counts, of all GPUs
-of the architecture alike. Of each class of heads and each number of keys the times of a block, an edge, a tile and a
+Of each recorded shape without a window and each tile of 64 rows, the fastest config counts, of all GPUs of the
+architecture alike. Of each class of heads and each number of keys the times of a block, an edge, a tile and a
 launch are fitted by least squares of the relative errors, with outliers weighted down. Prints what
 ``search_spaces/flash_attention/triton_estimate.py`` holds, with the mean error of estimates; what these times fit badly
 is left out.
@@ -18,7 +18,7 @@ from autotune.device import Device
 from autotune.dtypes import ITEM_BYTES
 from autotune.registry import get_implementation
 from autotune.search_spaces.flash_attention.tile_times import TileTimes, class_of, tile_times
-from autotune.search_spaces.flash_attention.triton_estimate import ROWS, WARPS
+from autotune.search_spaces.flash_attention.triton_estimate import ROWS, WARPS, Times
 from autotune.shape import AttentionShape
 from autotune.trial import Status, Trial
 from benchmarks.merge import RESULTS
@@ -53,15 +53,15 @@ def observe(trials: Iterable[Trial]) -> dict[Class, dict[Problem, float]]:
         for block_k, time in times.items():
             if time <= FAR * min(times.values()):
                 found[class_of(shape), block_k][shape, device] = time
-    return {kind: times for kind, times in sorted(found.items()) if _determine(list(times.values()))}
+    return {kind: times for kind, times in sorted(found.items()) if _can_be_fitted(list(times.values()))}
 
 
-def _determine(times: Sequence[float]) -> bool:
+def _can_be_fitted(times: Sequence[float]) -> bool:
     return len(times) >= LEAST and min(times) <= SHORTEST
 
 
-def fit(block_k: int, measured: dict[Problem, float]) -> tuple[TileTimes, float, float]:
-    """Fit the times of a tile and of a launch by least squares of relative errors; the third value is their mean."""
+def fit(block_k: int, measured: dict[Problem, float]) -> tuple[Times, float]:
+    """Fit times to measured ones by least squares of relative errors, and return the mean of these, too."""
     times = np.array(list(measured.values()))
     matrix = np.array([_counts(shape, device, block_k) for shape, device in measured])
     weights, errors = np.ones(len(times)), np.zeros(len(times))
@@ -71,7 +71,7 @@ def fit(block_k: int, measured: dict[Problem, float]) -> tuple[TileTimes, float,
         errors = np.abs(np.log(matrix @ solution / times))
         weights = 1.0 / np.maximum(errors, OUTLIER)
     block, edge, tile, launch = solution
-    return TileTimes(block, edge, tile), launch, float(errors.mean())
+    return Times(TileTimes(block, edge, tile), launch), float(errors.mean())
 
 
 def _counts(shape: AttentionShape, device: Device, block_k: int) -> list[float]:
@@ -87,10 +87,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     tables = tables_of(get_implementation(OPERATION, "triton"), RESULTS, stores)
     found: dict[tuple[int, int, bool], list[str]] = defaultdict(list)
     for (kind, block_k), measured in observe(trial for table in tables for trial in table).items():
-        of_tile, launch, error = fit(block_k, measured)
+        times, error = fit(block_k, measured)
         if error <= MOST_ERROR:
-            values = f"(TileTimes({', '.join(f'{value:.2f}' for value in of_tile)}), {launch:.2f})"
-            line = f"        {block_k}: {values},  # {len(measured)} shapes, in the mean {error:.1%} off"
+            values = f"TileTimes({', '.join(f'{value:.2f}' for value in times.of_tile)}), {times.launch:.2f}"
+            line = f"        {block_k}: Times({values}),  # {len(measured)} shapes, in the mean {error:.1%} off"
             found[kind].append(line)
     for kind, lines in found.items():
         print(f"    {kind}: {{", *lines, "    },", sep="\n")

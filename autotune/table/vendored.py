@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from autotune.errors import UsageError
 from autotune.registry import get_operation
+from autotune.shape import AttentionShape
 from autotune.table.exchange import require_one
 from autotune.table.schema import shape_columns
 from autotune.trial import Trial
@@ -34,7 +35,7 @@ def config_for(*, device=None, max_distance=1.0, **shape):
     given, shape = shape, {{**ABSENT, **shape}}
     if set(shape) != set(FIELDS):
         raise TypeError("config_for takes %s; got %s" % (", ".join(FIELDS), ", ".join(sorted(given)) or "nothing"))
-    devices = sorted({{row["device"] for row in ROWS}})
+{dropped}    devices = sorted({{row["device"] for row in ROWS}})
     if device is None and len(devices) > 1:
         raise TypeError("device is needed; expected one of " + ", ".join(devices))
     best, nearest = None, max_distance
@@ -62,6 +63,12 @@ def _is_size(value):
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 '''
 
+# What ``AttentionShape`` drops.
+_IDLE_WINDOW: Final = """    farthest = shape["seq_kv"] if shape["causal"] else max(shape["seq_q"], shape["seq_kv"])
+    if shape["window"] is not None and shape["window"] >= farthest:
+        shape["window"] = None  # it hides no key
+"""
+
 
 def vendored_source(trials: Sequence[Trial]) -> str:
     """Return winners of one implementation as the source of a module; of a device under several caps the highest.
@@ -76,6 +83,7 @@ def vendored_source(trials: Sequence[Trial]) -> str:
         fields=repr(tuple(column.name for column in shape_columns(shape_class))),
         absent=repr(dict(shape_class.ABSENT)),
         family=repr(tuple(shape_class.FAMILY)),
+        dropped=_IDLE_WINDOW if issubclass(shape_class, AttentionShape) else "",
         rows=pformat([_row(trial) for trial in one_cap(trials)], width=116, sort_dicts=False),
     )
 

@@ -142,7 +142,7 @@ class Class(NamedTuple):
             for step in range(len(self.models)):
                 model = self.models[(turn + step) % len(self.models)]
                 shape = model.shape(get_operation(operation).shape_class, **fields)
-                if _is_within_budget(operation, shape) and _has_window(shape, fields, model):
+                if _is_within_budget(operation, shape) and _keeps_window(shape, fields, model):
                     found[shape] = None
                     break
         return list(found)
@@ -162,8 +162,8 @@ def _classes(operation: str) -> Iterator[Class]:
     usual = next(iter(_points(operation).values()))
     featured: dict[tuple[Widths, tuple[str, ...]], list[ModelShape]] = {}
     for layer in _layers():
-        values = layer.shape(get_operation(operation).shape_class, **usual[-1]).as_dict()  # of the longest
-        named = tuple(name for name in FEATURES if values.get(name))
+        fields = get_operation(operation).shape_class.__dataclass_fields__
+        named = tuple(name for name in FEATURES if name in fields and getattr(layer, name))
         if layer.has_cache and named and not (is_dense and named == ("window",)):
             featured.setdefault(((layer.head_dim, layer.head_dim_v), named), []).append(layer)
     for (_, named), layers in featured.items():
@@ -211,7 +211,7 @@ def _packed_points(is_causal: bool, windows: Windows) -> Iterator[Fields]:
             yield {"batch": batch, "causal": is_causal} | lengths | _window(window)
 
 
-def _has_window(shape: Shape, fields: Fields, model: ModelShape) -> bool:
+def _keeps_window(shape: Shape, fields: Fields, model: ModelShape) -> bool:
     """Return True unless a window was asked for that hides nothing: without it the shape is of another class."""
     return shape.as_dict()["window"] == fields.get("window", model.window)
 

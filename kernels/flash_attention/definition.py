@@ -84,16 +84,17 @@ class Attention:
         return Inputs(q.to(dtype), k.to(dtype), v.to(dtype), **features)
 
     def check_shapes(self, shape: AttentionShape) -> Sequence[AttentionShape]:
-        """Return two small problems of the heads' layout that run the same binaries: no length is specialized.
+        """Return two small problems of the heads' layout that run the same binaries: no size is specialized.
 
-        The second has odd lengths, in the shape's order: where queries outnumber keys, causal rows see no key.
+        The second has odd lengths, in the shape's order: where queries outnumber keys, causal rows see no key. A window
+        is short enough to hide keys of both: without one it would be another binary.
         """
         kv_heads = min(shape.kv_heads, 2)
         small = replace(shape, batch=min(shape.batch, 2), heads=kv_heads * shape.group, kv_heads=kv_heads)
         seq_q, seq_kv = min(shape.seq_q, CHECK_SEQ), min(shape.seq_kv, CHECK_SEQ)
         most_q, most_kv = ODD_SEQ if shape.seq_q <= shape.seq_kv else ODD_SEQ[::-1]
         odd_q, odd_kv = max(1, min(shape.seq_q - 1, most_q)), max(1, min(shape.seq_kv - 1, most_kv))
-        return (replace(small, seq_q=seq_q, seq_kv=seq_kv), replace(small, seq_q=odd_q, seq_kv=odd_kv))
+        return tuple(_resized(small, *lengths) for lengths in ((seq_q, seq_kv), (odd_q, odd_kv)))
 
     def empty_outputs(self, inputs: Inputs) -> tuple[torch.Tensor, ...]:
         """Allocate the output ``[B, S_q, H, D_v]`` and the fp32 log-sum-exp ``[B, H, S_q]``."""
@@ -132,6 +133,13 @@ class Attention:
         check_operands(q, shape.seq_kv, **operands)
         scale = shape.head_dim**-0.5 if scale is None else scale
         return Inputs(q, k, v, causal=shape.causal, window=shape.window, softcap=softcap, scale=scale, **operands)
+
+
+def _resized(shape: AttentionShape, seq_q: int, seq_kv: int) -> AttentionShape:
+    """Return the shape of other lengths, with a window that hides half of the keys at most where it has one."""
+    farthest = seq_kv if shape.causal else max(seq_q, seq_kv)
+    window = None if shape.window is None else min(shape.window, max(1, farthest // 2))
+    return replace(shape, seq_q=seq_q, seq_kv=seq_kv, window=window)
 
 
 def meta_tensors(shape: AttentionShape) -> MetaTensors:

@@ -118,7 +118,7 @@ def _least_gain(shape: AttentionShape) -> float | None:
     width = max(widths(shape))
     if shape.window is not None:
         is_recorded = shape.causal and 64 < width <= 128 and not shape.softcap
-        return LEAST_GAIN_WINDOW if is_recorded and (shape.window or 0) >= NARROWEST_ESTIMATED else None
+        return LEAST_GAIN_WINDOW if is_recorded and shape.window >= NARROWEST_ESTIMATED else None
     if shape.softcap:
         return LEAST_GAIN_SOFTCAP.get(width) if shape.seq_kv > FEW_KEYS else None
     return LEAST_GAIN

@@ -6,7 +6,7 @@ Anomalies", SIAM Journal on Applied Mathematics 17, 1969).
 """
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from autotune.device import Device
 from autotune.dtypes import ITEM_BYTES
@@ -16,32 +16,39 @@ from autotune.space import Config
 
 ROWS, WARPS = 64, 4  # of the tiles that win there
 
-# By the class of the shape and BLOCK_K, the times of a tile and microseconds that a launch takes in addition: fitted to
-# the fastest configs of 64 rows that H200s and H100s of NVIDIA recorded until 2026-11-28 (``python -m
-# benchmarks.triton_times``), from which they are 1 to 6 % off in the mean.
-TIMES: Final[Mapping[tuple[int, int, bool], Mapping[int, tuple[TileTimes, float]]]] = {
+
+class Times(NamedTuple):
+    """Microseconds that a multiprocessor is busy with a tile, and that a launch takes in addition."""
+
+    of_tile: TileTimes
+    launch: float
+
+
+# By the class of the shape and BLOCK_K: fitted to the fastest configs of 64 rows that H200s and H100s of NVIDIA
+# recorded until 2026-11-28 (``python -m benchmarks.triton_times``), from which they are 1 to 6 % off in the mean.
+TIMES: Final[Mapping[tuple[int, int, bool], Mapping[int, Times]]] = {
     (64, 64, False): {
-        32: (TileTimes(0.18, 0.16, 0.53), 3.10),
-        64: (TileTimes(0.28, 0.30, 0.46), 3.45),
-        128: (TileTimes(0.56, 0.34, 1.29), 2.43),
+        32: Times(TileTimes(0.18, 0.16, 0.53), 3.10),
+        64: Times(TileTimes(0.28, 0.30, 0.46), 3.45),
+        128: Times(TileTimes(0.56, 0.34, 1.29), 2.43),
     },
     (128, 128, False): {
-        16: (TileTimes(0.19, 0.09, 1.30), 2.88),
-        32: (TileTimes(0.25, 0.14, 1.01), 3.58),
-        64: (TileTimes(0.47, 0.46, 1.28), 1.86),
-        128: (TileTimes(1.16, 0.87, 2.12), 0.00),
+        16: Times(TileTimes(0.19, 0.09, 1.30), 2.88),
+        32: Times(TileTimes(0.25, 0.14, 1.01), 3.58),
+        64: Times(TileTimes(0.47, 0.46, 1.28), 1.86),
+        128: Times(TileTimes(1.16, 0.87, 2.12), 0.00),
     },
     (128, 128, True): {
-        32: (TileTimes(0.39, 0.00, 1.29), 2.39),
-        64: (TileTimes(0.73, 0.96, 0.96), 0.44),
+        32: Times(TileTimes(0.39, 0.00, 1.29), 2.39),
+        64: Times(TileTimes(0.73, 0.96, 0.96), 0.44),
     },
     (256, 256, False): {
-        16: (TileTimes(0.32, 0.05, 2.78), 0.00),
-        32: (TileTimes(0.46, 0.00, 2.53), 0.00),
+        16: Times(TileTimes(0.32, 0.05, 2.78), 0.00),
+        32: Times(TileTimes(0.46, 0.00, 2.53), 0.00),
     },
     (256, 256, True): {
-        16: (TileTimes(0.38, 0.68, 0.17), 0.00),
-        32: (TileTimes(0.60, 0.88, 0.44), 0.00),
+        16: Times(TileTimes(0.38, 0.68, 0.17), 0.00),
+        32: Times(TileTimes(0.60, 0.88, 0.44), 0.00),
     },
 }
 
@@ -56,6 +63,5 @@ def estimate(config: Config, shape: AttentionShape, device: Device) -> float | N
     is_fitted = (config["BLOCK_Q"], config["num_warps"], ITEM_BYTES[shape.dtype]) == (ROWS, WARPS, 2)
     if times is None or not is_fitted or shape.window is not None or not device.has("wgmma"):
         return None
-    of_tile, launch = times
-    tiles = tile_times(shape, ROWS, block_k, of_tile)
-    return launch + sum(tiles) * shape.batch * shape.heads / device.sm_count + max(tiles)
+    tiles = tile_times(shape, ROWS, block_k, times.of_tile)
+    return times.launch + sum(tiles) * shape.batch * shape.heads / device.sm_count + max(tiles)

@@ -51,6 +51,10 @@ def test_a_fit_does_not_depend_on_the_order_of_recordings() -> None:
 def test_tiles_of_few_recordings_are_not_fitted() -> None:
     every = [observed((2, 64), batch, 1024, 132) for batch in range(1, 1 + schedule_times.LEAST)]
     assert schedule_times.often_observed([*every, observed((2, 128), 1, 1024, 132)]) == every
+    alone = [observed((1, 64), batch, 1024, 132) for batch in range(1, schedule_times.LEAST)]
+    assert schedule_times.often_observed(alone) == []
+    found, _ = schedule_times.fit(schedule_times.often_observed([*alone, every[0]]))  # one block of two counts as half
+    assert found[1, 64].of_tile.block == found[2, 64].of_tile.block / 2
 
 
 @pytest.mark.slow

@@ -5,11 +5,12 @@ import pytest
 from autotune.device import NVIDIA_H200
 from autotune.search_spaces.flash_attention import triton_estimate as shipped
 from autotune.search_spaces.flash_attention.tile_times import TileTimes
+from autotune.search_spaces.flash_attention.triton_estimate import Times
 from autotune.shape import AttentionShape
 from benchmarks import triton_times
 from tests import sample
 
-KNOWN = TileTimes(0.5, 0.2, 1.2), 3.0
+KNOWN = Times(TileTimes(0.5, 0.2, 1.2), 3.0)
 CONFIG = sample.config(BLOCK_Q=64, BLOCK_K=64, num_warps=4)
 
 
@@ -24,8 +25,8 @@ def test_known_times_are_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     measured = {(shape, NVIDIA_H200): shipped.estimate(CONFIG, shape, NVIDIA_H200) or 0.0 for shape in shapes}
     measured[shapes[0], NVIDIA_H200] *= 4.0
-    of_tile, launch, error = triton_times.fit(64, measured)
-    assert (*of_tile, launch) == pytest.approx((*KNOWN[0], KNOWN[1]), abs=0.05)
+    found, error = triton_times.fit(64, measured)
+    assert (*found.of_tile, found.launch) == pytest.approx((*KNOWN.of_tile, KNOWN.launch), abs=0.05)
     assert error == pytest.approx(0.046, abs=0.01)  # of the one: ln 4 over 30
 
 
@@ -50,6 +51,5 @@ def test_the_times_that_ship_are_those_that_are_fitted(capsys: pytest.CaptureFix
     for kind, tiles in shipped.TIMES.items():
         assert f"    {kind}: {{" in printed
         for block_k, times in tiles.items():
-            of_tile, launch = times
-            values = ", ".join(f"{value:.2f}" for value in of_tile)
-            assert f"        {block_k}: (TileTimes({values}), {launch:.2f})," in printed
+            values = ", ".join(f"{value:.2f}" for value in times.of_tile)
+            assert f"        {block_k}: Times(TileTimes({values}), {times.launch:.2f})," in printed

@@ -1,4 +1,4 @@
-"""Threads of a block on the CPU: one runs at a time, and a seed decides which goes on, so that a race always shows."""
+"""Threads of a block on the CPU: one runs at a time, as a seed draws, so that a race that shows can be shown again."""
 
 import random
 import threading
@@ -49,7 +49,7 @@ class Threads:
             raise self._failure
 
     def pause(self) -> None:
-        """Let others run, or not."""
+        """Let others run, if they are drawn."""
         self._wait(_Pause())
 
     def pause_until(self, condition: Callable[[], bool], describe: Callable[[], str]) -> None:
@@ -61,7 +61,7 @@ class Threads:
         self._wait(_Pause(condition, describe))
 
     def pause_long(self) -> None:
-        """Let others run, every other time until none of them can go on."""
+        """Let others run, half of the times, as drawn, until none of them can go on."""
         self._wait(_Pause(is_late=self._draws.random() < 0.5))
 
     def complete_later(self, copy: Callable[[], None]) -> None:

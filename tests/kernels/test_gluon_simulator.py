@@ -144,7 +144,26 @@ def test_a_seed_gives_one_order_of_threads() -> None:
     orders = [order_of(str(seed)) for seed in range(20)]
     assert orders == [order_of(str(seed)) for seed in range(20)]
     assert len({tuple(order) for order in orders}) > 10
-    assert any({*order[-2:]} == {"a ends", "b ends"} for order in orders)  # others went on as far as they could
+
+
+def test_a_long_pause_lasts_until_others_have_ended_half_of_the_time() -> None:
+    def is_last(seed: int) -> bool:
+        threads, ended = Threads(str(seed)), []
+
+        def wait() -> None:
+            threads.pause_long()
+            ended.append("late")
+
+        def work() -> None:
+            for _ in range(20):
+                threads.complete_later(lambda: None)
+                threads.pause()
+            ended.append("other")
+
+        threads.run([wait, work])
+        return ended[-1] == "late"
+
+    assert 20 <= sum(map(is_last, range(60))) <= 40
 
 
 def test_an_error_of_one_thread_ends_all() -> None:

@@ -83,6 +83,14 @@ def test_fields_that_joined_later_may_be_left_out() -> None:
     assert module.config_for(**older, sinks=True) is None
 
 
+def test_a_window_that_hides_nothing_is_as_none() -> None:
+    module = load(export([sample.trial()], "python"))
+    ask = sample.shape().as_dict()
+    for window in (ask["seq_kv"] - 1, ask["seq_kv"], ask["seq_kv"] + 1):
+        shape = AttentionShape(**{**ask, "window": window})
+        assert (module.config_for(**{**ask, "window": window}) is None) == (shape.window is not None)
+
+
 def test_a_wrong_call_says_what_is_expected() -> None:
     other = dataclasses.replace(sample.trial().device, name="NVIDIA B200", arch="sm_100")
     module = load(export([sample.trial(), sample.trial(device=other)], "python"))

@@ -122,7 +122,7 @@ def _claim_falling(shapes: Sequence[AttentionShape]) -> Claim:
     values = [item.naive for item in intensities(ordered)]
     falls = all(later < earlier for earlier, later in itertools.pairwise(values))
     numbers = ", ".join(f"{value:.1f} at {shape.seq_q}" for shape, value in zip(ordered, values, strict=True))
-    symbols, limit = _limit(ordered[0])
+    symbols, limit = _limit(ordered[-1])  # a shorter one may have no window
     reason = "it falls" if falls else "FLOPs and the scores' bytes both grow as S^2, Q, K, V and the output only as S"
     why = f"{numbers} FLOP/B, towards {symbols} = {limit:g}: {reason}"
     return Claim("The arithmetic intensity of three-kernel attention falls as S grows", falls, why)

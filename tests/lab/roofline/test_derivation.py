@@ -118,6 +118,12 @@ def test_a_causal_shape_is_judged_by_the_pairs_that_it_sees() -> None:
     assert "memory-bound at every length" in long.why
 
 
+def test_a_window_of_half_the_keys_or_more_leaves_nothing_of_long_sequences() -> None:
+    """Half of its sequence, to which it is compared, has no window."""
+    falling = claims([AttentionShape(batch=1, heads=1, seq_q=1024, head_dim=128, window=600)])[0]
+    assert "51.2 at 512, 47.1 at 1024 FLOP/B, towards 0 D / b = 0: it falls" in falling.why
+
+
 def test_a_window_leaves_long_sequences_memory_bound_and_says_nothing_of_short_ones() -> None:
     """Its intensity rises up to the window and falls past it: at 1024 it is above a ridge of 20."""
     shape = AttentionShape(batch=1, heads=1, seq_q=1024, head_dim=128, window=512)
