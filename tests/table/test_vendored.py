@@ -86,8 +86,8 @@ def test_fields_that_joined_later_may_be_left_out() -> None:
 def test_a_window_that_hides_nothing_is_as_none() -> None:
     module = load(export([sample.trial()], "python"))
     ask = sample.shape().as_dict()
-    for window in (ask["seq_kv"] - 1, ask["seq_kv"], ask["seq_kv"] + 1):
-        shape = AttentionShape(**{**ask, "window": window})
+    for window in (sample.shape().seq_kv + more for more in (-1, 0, 1)):
+        shape = dataclasses.replace(sample.shape(), window=window)
         assert (module.config_for(**{**ask, "window": window}) is None) == (shape.window is not None)
 
 
