@@ -77,7 +77,7 @@ def fit(block_k: int, measured: dict[Problem, float]) -> tuple[Times, float]:
 def _counts(shape: AttentionShape, device: Device, block_k: int) -> list[float]:
     """Return how often a block, an edge, a tile and a launch count: those of an even share, and of the longest tile."""
     blocks, edges, tiles = (tile_times(shape, ROWS, block_k, unit) for unit in UNITS)
-    longest = max(range(len(blocks)), key=lambda tile: (blocks[tile], edges[tile]))
+    longest = max(range(len(blocks)), key=lambda tile: (float(blocks[tile]), float(edges[tile])))
     heads = shape.batch * shape.heads / device.sm_count
     return [*(sum(each) * heads + each[longest] for each in (blocks, edges, tiles)), 1.0]
 

@@ -20,7 +20,7 @@ from autotune.search_spaces.flash_attention.gluon_hopper_bounds import (
     widths,
 )
 from autotune.search_spaces.flash_attention.makespan import TileSchedule, Times
-from autotune.search_spaces.flash_attention.tile_times import class_of
+from autotune.search_spaces.flash_attention.tile_times import LONGEST, class_of
 from autotune.search_spaces.flash_attention.warp_groups import ROWS
 from autotune.shape import AttentionShape
 from autotune.space import Config, Value
@@ -63,13 +63,14 @@ def default(shape: AttentionShape, device: Device) -> Config:
     Short sequences may leave most rows of the usual tiles empty, and one program may get all long tiles of their order:
     31 x 64 heads of 128 over 129 tokens took 2.1 times as long as with tiles of 192 rows, 5 x 24 over 1386 tokens 1.50
     times as long as with one program less (NVIDIA H200, 2026-11-27; ``python -m benchmarks.served_regret --drawn 60``).
-    Where narrow windows hide keys, with softcap over few keys, and of few tiles of narrow heads estimates err too much.
+    Where narrow windows hide keys, with softcap over few keys, and of few tiles of narrow heads estimates err too much,
+    and of very long sequences they would take long.
     """
     rule = usual_schedule(shape, device)
     usual = _with_short_blocks(rule, shape)
     times = makespan.TIMES.get(class_of(shape), {})
     gain = _least_gain(shape)
-    if gain is None or _tile(usual) not in times or _has_few_narrow_tiles(shape, device):
+    if gain is None or _tile(usual) not in times or shape.seq_q > LONGEST or _has_few_narrow_tiles(shape, device):
         return usual
     # The lower of both is what others must end before: short blocks take less than is estimated, over 512 tokens of 28
     # heads 0.94 times as long as one consumer's tiles, which were to gain 5 % (NVIDIA H200, 2026-11-28).
@@ -88,8 +89,8 @@ def default(shape: AttentionShape, device: Device) -> Config:
 def estimate(config: Config, shape: AttentionShape, device: Device) -> float | None:
     """Return the microseconds that the tiles of a config take at best, by its order; None of what was not fitted."""
     times = makespan.TIMES.get(class_of(shape), {})
-    is_fitted = _tile(config) in times and shape.window is None and supports(shape, device) is None
-    return _estimate(config, shape, device, times) if is_fitted else None
+    is_fitted = _tile(config) in times and shape.window is None and shape.seq_q <= LONGEST
+    return _estimate(config, shape, device, times) if is_fitted and supports(shape, device) is None else None
 
 
 def _with_short_blocks(usual: Config, shape: AttentionShape) -> Config:

@@ -21,7 +21,7 @@ from autotune.search_spaces.flash_attention.gluon_hopper_bounds import (
     too_few_consumers,
 )
 from autotune.search_spaces.flash_attention.gluon_hopper_default import ALIKE_ORDERS, LONG, ORDERS, schedule_of
-from autotune.search_spaces.flash_attention.tile_times import class_of
+from autotune.search_spaces.flash_attention.tile_times import LONGEST, class_of
 from autotune.search_spaces.flash_attention.warp_groups import REGISTERS, ROWS
 from autotune.search_spaces.sources import SHARED, kernel_files
 from autotune.shape import AttentionShape
@@ -156,7 +156,7 @@ def _order(shape: AttentionShape, device: Device, consumers: int, block_k: int) 
     if not tiles_differ(shape, consumers):
         return _named(*ALIKE_ORDERS[0])
     times = makespan.TIMES.get(class_of(shape), {}).get((consumers, block_k))
-    if times is None:
+    if times is None or shape.seq_q > LONGEST:
         return _named("sm", 1, "alternating" if shape.causal else "natural")
 
     def estimated(order: tuple[str, int, str]) -> float:

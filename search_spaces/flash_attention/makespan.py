@@ -6,7 +6,7 @@ their number is rounded up, those of a causal mask differ in length, and an orde
 """
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -90,13 +90,15 @@ def estimate(shape: AttentionShape, schedule: TileSchedule, times: Times, multip
     heads = shape.batch * shape.heads
     if schedule.workers is None:  # a tile goes to who is free: before the last ones all are equally busy
         last = min(heads, max(1, MOST_PROGRAMS // len(rows)))
-        evenly = (heads - last) * (sum(rows) + len(rows) * times.program) / multiprocessors
+        evenly = (heads - last) * (float(rows.sum()) + len(rows) * times.program) / multiprocessors
         return times.launch + evenly + _busiest(rows, last, schedule, times, multiprocessors)
     some = min(heads, max(1, MOST_TILES // len(rows)))
     return times.launch + _busiest(rows, some, schedule, times, multiprocessors) * heads / some
 
 
-def _busiest(rows: Sequence[float], heads: int, schedule: TileSchedule, times: Times, multiprocessors: int) -> float:
+def _busiest(
+    rows: NDArray[np.float64], heads: int, schedule: TileSchedule, times: Times, multiprocessors: int
+) -> float:
     tiles = in_order(rows, heads, schedule.section, schedule.row_order)
     count = len(tiles) if schedule.workers is None else min(schedule.workers, len(tiles))
     shares = np.zeros((-(-len(tiles) // count), count))
@@ -115,11 +117,11 @@ def lower_bound(shape: AttentionShape, tile: tuple[int, int], times: Times, mult
     """Return the microseconds that tiles of so many consumers and keys take at least, in whatever order they come."""
     consumers, block_k = tile
     rows = tile_times(shape, consumers * ROWS, block_k, times.of_tile)
-    evenly = sum(rows) * shape.batch * shape.heads / multiprocessors
-    return times.launch + times.program + max(evenly, *rows)
+    evenly = float(rows.sum()) * shape.batch * shape.heads / multiprocessors
+    return times.launch + times.program + max(evenly, float(rows.max()))
 
 
-def in_order(rows: Sequence[float], heads: int, section: int, row_order: str) -> NDArray[np.float64]:
+def in_order(rows: NDArray[np.float64], heads: int, section: int, row_order: str) -> NDArray[np.float64]:
     """Return the times of the tiles of so many heads in the order in which programs take them.
 
     Tiles come by sections of heads: the same rows of each head, then the next rows. ``alternating`` begins with the

@@ -1,11 +1,16 @@
 """The time of a tile of queries, estimated: its own and one for each block of keys, more at the edge of a mask."""
 
-import math
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from autotune.search_spaces.flash_attention.warp_groups import part_widths
 from autotune.shape import AttentionShape
+
+# Queries of the longest sequence that is estimated, in time that grows with it: eight times the longest recorded.
+LONGEST: Final = 2**18
 
 
 class TileTimes(NamedTuple):
@@ -22,7 +27,7 @@ def class_of(shape: AttentionShape) -> tuple[int, int, bool]:
     return parts * width_k, width_v, bool(shape.softcap)
 
 
-def tile_times(shape: AttentionShape, rows: int, block: int, times: TileTimes) -> tuple[float, ...]:
+def tile_times(shape: AttentionShape, rows: int, block: int, times: TileTimes) -> NDArray[np.float64]:
     """Return the time of each tile of a head, from its first rows to its last.
 
     Args:
@@ -35,18 +40,20 @@ def tile_times(shape: AttentionShape, rows: int, block: int, times: TileTimes) -
 @lru_cache(maxsize=1024)
 def _tile_times(
     seq_q: int, seq_kv: int, causal: bool, window: int | None, rows: int, block: int, times: TileTimes
-) -> tuple[float, ...]:
-    def key_at(row: int, ahead: int) -> int:
-        return min(max(row + seq_kv - seq_q + ahead, 0), seq_kv)
+) -> NDArray[np.float64]:
+    first = np.arange(0, seq_q, rows)
+    last = np.minimum(first + rows, seq_q) - 1
 
-    found = []
+    def key_at(row: NDArray[np.int64], ahead: int) -> NDArray[np.int64]:
+        return np.clip(row + (seq_kv - seq_q + ahead), 0, seq_kv)
+
+    begin, end = np.zeros_like(first), np.full_like(first, seq_kv)
     reach = 1 if causal else window  # how far ahead a row sees; None: to the end
-    for first in range(0, seq_q, rows):
-        last = min(first + rows, seq_q) - 1
-        # The keys that some row sees, from ``low`` to ``high``, and those that every row does.
-        low, whole_low = (0, 0) if window is None else (key_at(first, 1 - window), key_at(last, 1 - window))
-        high, whole_high = (seq_kv, seq_kv) if reach is None else (key_at(last, reach), key_at(first, reach))
-        blocks = max(1, math.ceil(high / block) - low // block)
-        whole = max(0, whole_high // block - math.ceil(whole_low / block))
-        found.append(times.tile + blocks * times.block + (blocks - whole) * times.edge)
-    return tuple(found)
+    # The keys that some row sees, from ``low`` to ``high``, and those that every row does.
+    low, whole_low = (begin, begin) if window is None else (key_at(first, 1 - window), key_at(last, 1 - window))
+    high, whole_high = (end, end) if reach is None else (key_at(last, reach), key_at(first, reach))
+    blocks = np.maximum(1, -(-high // block) - low // block)
+    whole = np.maximum(0, whole_high // block - -(-whole_low // block))
+    found: NDArray[np.float64] = times.tile + blocks * times.block + (blocks - whole) * times.edge
+    found.flags.writeable = False  # it is kept
+    return found

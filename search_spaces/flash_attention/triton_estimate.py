@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from autotune.device import Device
 from autotune.dtypes import ITEM_BYTES
-from autotune.search_spaces.flash_attention.tile_times import TileTimes, class_of, tile_times
+from autotune.search_spaces.flash_attention.tile_times import LONGEST, TileTimes, class_of, tile_times
 from autotune.shape import AttentionShape
 from autotune.space import Config
 
@@ -61,7 +61,7 @@ def estimate(config: Config, shape: AttentionShape, device: Device) -> float | N
     block_k = config.integer("BLOCK_K")
     times = TIMES.get(class_of(shape), {}).get(block_k)
     is_fitted = (config["BLOCK_Q"], config["num_warps"], ITEM_BYTES[shape.dtype]) == (ROWS, WARPS, 2)
-    if times is None or not is_fitted or shape.window is not None or not device.has("wgmma"):
+    if times is None or not is_fitted or shape.window is not None or shape.seq_q > LONGEST or not device.has("wgmma"):
         return None
     tiles = tile_times(shape, ROWS, block_k, times.of_tile)
-    return times.launch + sum(tiles) * shape.batch * shape.heads / device.sm_count + max(tiles)
+    return times.launch + float(tiles.sum()) * shape.batch * shape.heads / device.sm_count + float(tiles.max())
