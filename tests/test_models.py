@@ -377,8 +377,12 @@ def test_docstring_examples() -> None:
 
 
 def test_a_name_of_the_hub_suggests_named_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UnknownNameError, match=r"model='Qwen/Qwen2.5-7B' is unknown; did you mean qwen2.5-7b or"):
+    with pytest.raises(UnknownNameError, match=r"model='Qwen/Qwen2.5-7B' is unknown; did you mean qwen2\.5-7b\?"):
         find_model("Qwen/Qwen2.5-7B")
+    with pytest.raises(UnknownNameError, match=r"'phi3' is unknown; did you mean phi-3-mini-4k\?"):
+        find_model("phi3")
+    with pytest.raises(UnknownNameError, match=r"'llama-3-8b' is unknown; did you mean llama-3"):
+        find_model("llama-3-8b")
     for path in ("models/config.json", "/models/qwen2.5-7b", "./qwen2.5-7b"):
         with pytest.raises(UsageError, match="does not exist"):
             find_model(path)

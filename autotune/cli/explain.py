@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from autotune import platforms
-from autotune.cli.explanation import Source, explain_candidate, explanation_data, explanation_lines
+from autotune.cli.explanation import Fate, Source, explain_candidate, explanation_data, explanation_lines
 from autotune.cli.stored import ASSUMED, find_device, read_outsiders, require_folder
 from autotune.console.command import command, option
 from autotune.console.options import device_option, json_option, parse_config, tables_option
@@ -25,7 +25,7 @@ from autotune.space import Config, Space
 from autotune.table import Outsider, Store, home, shipped_sweeps, shipped_winners, warn_damaged
 from autotune.trial import Candidate, Policy
 from autotune.tuning_command import naming_options
-from autotune.units import count_text
+from autotune.units import count_text, time_text
 
 
 @command("explain")
@@ -45,8 +45,9 @@ def explain(
 ) -> None:
     """Say why a config was pruned, failed or lost for a shape, or that it won or was never tried.
 
-    CONFIG is 'BLOCK_Q=128 BLOCK_K=64 num_warps=8 ...', or a JSON object; parameters that the device does not have may
-    be left out. The rows are those of your tables and of the shipped sweeps. Nothing is measured.
+    CONFIG is 'BLOCK_Q=128 BLOCK_K=64 num_warps=8 ...', with the name of its implementation before it or without, or a
+    JSON object; parameters that the device does not have may be left out. The rows are those of your tables and of the
+    shipped sweeps. Nothing is measured.
     """
     wanted = describe(shape)
     console, data = make_console(as_json), []
@@ -56,7 +57,10 @@ def explain(
     operation, *others = dict.fromkeys(operation for operation, _ in wanted.problems)
     if others:
         raise UsageError(f"shapes of {operation.name} and {others[0].name}: a config is of one operation; explain each")
-    chosen = _owner(operation.name, config) if implementation is None else implementation
+    named, config = _split_name(operation.name, config)
+    chosen = implementation or named or _owner(operation.name, config)
+    if named not in ("", chosen):
+        raise UsageError(f"config is of {named}, --implementation={chosen!r}; name one")
     space = get_implementation(operation.name, chosen).space
     sources = _read_sources(operation.name, chosen, tables or home())
     if device is None:
@@ -72,6 +76,8 @@ def explain(
         found = explain_candidate(operation, asked, target, candidate, _narrow(sources, asked, target))
         if found.trial is None and tables is None:
             found = replace(found, served=_why_served(operation.name, asked, target, candidate))
+        elif found.fate is Fate.WON and tables is None:
+            found = replace(found, instead=_served_instead(operation.name, asked, target, candidate))
         console.print(*explanation_lines(found), sep="\n", end="\n\n" if len(wanted.problems) > 1 else "\n")
         data.append(explanation_data(found))
     if outsiders:
@@ -80,6 +86,12 @@ def explain(
         console.print(f"note      outside today's space: {rows} of {chosen}, which {lists}")
     if as_json:
         print_json(data)
+
+
+def _split_name(operation: str, config: str) -> tuple[str, str]:
+    """Return the implementation that a config begins with, as winners are printed, or "", and the config."""
+    first, _, rest = config.strip().partition(" ")
+    return (first, rest) if first in {each.name for each in our_implementations(operation)} else ("", config)
 
 
 def _owner(operation: str, config: str) -> str:
@@ -121,6 +133,17 @@ def _narrow(sources: list[Source], shape: Shape, device: Device) -> list[Source]
     kept = [(place, [t for t in trials if (t.shape, t.device) == (shape, device)]) for place, trials in sources]
     policies = dict.fromkeys([Policy(), *(trial.policy for _, trials in kept for trial in trials)])
     return [Source(place, [t for t in trials if t.policy == policy]) for policy in policies for place, trials in kept]
+
+
+def _served_instead(operation: str, shape: Shape, device: Device, candidate: Candidate) -> str:
+    """Return what is served for a shape, with its recorded time, where it is of another implementation; else ""."""
+    kernel = pick_for_device(shape, device, operation)
+    row = kernel.provenance.row
+    if kernel.implementation == candidate.implementation or kernel.provenance.baseline:
+        return ""
+    if row is None or row.timing is None or row.shape != shape:
+        return str(kernel.candidate)
+    return f"{kernel.candidate}, {time_text(row.timing.median_us)},"
 
 
 def _why_served(operation: str, shape: Shape, device: Device, candidate: Candidate) -> str:

@@ -46,7 +46,8 @@ class Explanation:
     ``reason`` is why it was pruned or failed. ``trial`` is its own row of the stage that decided, ``rival`` the row of
     the same stage that beat it, ``faster`` how many of the ``compared`` ones of that stage did. ``source`` names the
     place of the rows; ``tried`` counts the configs that were screened there with the winner's source and Triton.
-    ``served`` says why ``get_kernel`` answers with this config although no row of the shape has it.
+    ``served`` says why ``get_kernel`` answers with this config although no row of the shape has it, ``instead`` what of
+    another implementation it answers with although this config won.
     """
 
     operation: str
@@ -63,6 +64,7 @@ class Explanation:
     source: str = ""
     tried: int = 0
     served: str = ""
+    instead: str = ""
 
 
 def explain_candidate(
@@ -132,6 +134,8 @@ def explanation_lines(found: Explanation) -> list[str]:
     trial = found.trial
     if found.served:
         lines.append(f"served    {found.served}")
+    if found.instead:
+        lines.append(f"instead   {found.instead} is served")
     if trial is not None:
         lines.append(f"recorded  {_recorded(trial)} in {found.source}")
     if found.fate is Fate.LOST and trial is not None and found.rival is not None:
@@ -153,7 +157,10 @@ def explanation_data(found: Explanation) -> dict[str, Any]:
         "device": asdict(found.device),
         **candidate_data(found.candidate),
         "stage": None if found.trial is None else found.trial.stage,
-        **{name: getattr(found, name) for name in ("fate", "reason", "faster", "compared", "source", "served")},
+        **{
+            name: getattr(found, name)
+            for name in ("fate", "reason", "faster", "compared", "source", "served", "instead")
+        },
         **{name: None if row is None else trial_data(row) for name, row in rows.items()},
     }
 

@@ -2,7 +2,8 @@
 
 import difflib
 import json
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +19,7 @@ from autotune.table import shipped_sweeps, to_t4
 from autotune.table.engine_files import engine_files
 from autotune.table.export import FORMS
 from autotune.trial import Trial
-from autotune.units import few_text
+from autotune.units import count_text, few_text
 
 T4: Final = "t4"
 ENGINE: Final = "vllm"
@@ -55,7 +56,7 @@ def export(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Write what is served, your winners and those that ship, for other programs; or a whole sweep as T4.
+    """Write the winners of one implementation, yours and those that ship, for other programs; or a whole sweep as T4.
 
     --format vllm writes several files, into the folder that --output names; without it they are printed as JSON.
     """
@@ -81,6 +82,8 @@ def export(
         found = {trial.implementation for trial in rows}
         first = next(each.name for each in implementations_of(name) if each.name in found)
         chosen_rows = [trial for trial in rows if trial.implementation == first]
+        if implementation is None and len(found) > 1:
+            print(_left_out_text(name, first, len(chosen_rows), found), file=sys.stderr)
         if form == ENGINE:
             _write_files(engine_files(chosen_rows, key), output)
             return
@@ -89,6 +92,13 @@ def export(
         print(text, end="" if text.endswith("\n") else "\n")
         return
     _write(output, text, output)
+
+
+def _left_out_text(operation: str, first: str, count: int, found: Iterable[str]) -> str:
+    """Explain whose winners are written, and that others' may be what is served."""
+    others = ", ".join(sorted(set(found) - {first}))
+    written = f"{count_text(count, 'winner')} of {operation}/{first}"
+    return f"{written}; others have winners, too, which may be faster: --implementation {others}"
 
 
 def _write_files(files: Mapping[str, str], folder: Path | None) -> None:

@@ -18,7 +18,8 @@ def notes_on(
     notes = [] if model is None else _left_out(operation, model)
     for shape in shapes:
         notes += [_spread_text(operation, options, shape), _window_text(options, shape)]
-        notes += [] if model is None else [_layers_text(options, model, shape)]
+    if model is not None and model.mixes_windows and options.window is None:
+        notes.append(_layers_text(model, shapes))
     return tuple(note for note in dict.fromkeys(notes) if note)
 
 
@@ -47,15 +48,19 @@ def _window_text(options: ShapeOptions, shape: Shape) -> str:
     return f"--window {options.window} hides none of {shape.seq_kv} keys: this is the shape without a window"
 
 
-def _layers_text(options: ShapeOptions, model: ModelShape, shape: Shape) -> str:
-    """Explain that a shape is of some layers of a model alone, where the window of the others hides keys."""
-    if not model.mixes_windows or options.window is not None:
+def _layers_text(model: ModelShape, shapes: Sequence[Shape]) -> str:
+    """Explain which shapes are of some layers of a model alone: where the window of its others hides keys."""
+    others = [shape for shape in shapes if _would_hide(model.window, shape)]
+    if not others:
         return ""
+    text = f"only some layers of {model.name} have its window of {model.window} keys"
+    own = "this is" if len(others) == len(shapes) else "what is longer is"
+    return f"{text}: {own} for the others; --window {model.window} names those"
+
+
+def _would_hide(window: int | None, shape: Shape) -> bool:
     assert isinstance(shape, AttentionShape | VarlenShape | PagedShape)
-    if replace(shape, window=model.window) == shape:
-        return ""
-    others = f"only some layers of {model.name} have its window of {model.window} keys: this is for the others"
-    return f"{others}; --window {model.window} names those"
+    return replace(shape, window=window) != shape
 
 
 def _left_out(operation: Operation[Any], model: ModelShape) -> list[str]:

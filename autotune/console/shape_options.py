@@ -69,7 +69,9 @@ class ShapeOptions:
     heads: int | None = _declare("Query heads.", "16", "32", integer())
     kv_heads: int | None = _declare("KV heads.", "as many as --heads", "8", integer())
     head_dim: int | None = _declare("Head dimension.", "128", kind=integer())
-    dtype: str | None = _declare("float16, bfloat16 or float32 (fp16, bf16, fp32).", "bfloat16")
+    dtype: str | None = _declare(
+        "float16, bfloat16, float32 or, of flash_attention, float8_e4m3fn (fp16, ...).", "bfloat16"
+    )
     kv_dtype: str | None = _declare(
         "Paged: dtype of the cache; also int8, float8_e4m3fn (fp8) or float8_e5m2.", "--dtype"
     )

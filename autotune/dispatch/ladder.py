@@ -90,11 +90,20 @@ def _rung(distance: float, trial: Trial, device: Device) -> tuple[Rung, str]:
     rung: Rung = "exact" if distance == 0.0 else "nearest"
     reason = f"tuned for this shape on {trial.device.name}"
     if distance > 0.0:
-        reason = f"tuned for the nearest shape ({trial.shape}; {distance:.2f} away) on {trial.device.name}"
+        reason = f"tuned for the nearest shape ({trial.shape}; {_away(distance)}) on {trial.device.name}"
     if trial.device != device:
         rung = "same model"
         reason += f" at {trial.device.power_cap_watts} W, not the {device.power_cap_watts} W here"
     return rung, reason
+
+
+def _away(distance: float) -> str:
+    """Return a distance in two places, which are not rounded to none, nor to the largest that is served."""
+    if distance < 0.01:
+        return "less than 0.01 away"
+    if MAX_DISTANCE < distance < MAX_DISTANCE + 0.01:
+        return f"just over {MAX_DISTANCE:g} away"
+    return f"{distance:.2f} away"
 
 
 def _faster_baseline(trial: Trial) -> str:
@@ -128,9 +137,9 @@ def why_default(admitted: Sequence[Implementation[Any]], shape: Shape, device: D
         text = f"{where} is like it; the nearest, {near}, differs in {shape.differences(near)}"
     elif distance > MAX_DISTANCE:
         bound = f"within a distance of {MAX_DISTANCE:g} (a factor of two in one size)"
-        text = f"{where} is {bound}; the nearest, {near}, is {distance:.2f} away"
+        text = f"{where} is {bound}; the nearest, {near}, is {_away(distance)}"
     else:
-        text = f"{where} has a config that is valid here; the nearest, {near}, is {distance:.2f} away"
+        text = f"{where} has a config that is valid here; the nearest, {near}, is {_away(distance)}"
     return text
 
 

@@ -89,6 +89,16 @@ def get_model(name: str) -> ModelShape:
         return MODELS[name.lower()]
     except KeyError:
         own_name = name.lower().rpartition("/")[2]  # without the owner of a name of the Hub
-        close = difflib.get_close_matches(own_name, MODELS, n=3)
+        close = _like(own_name)
         hint = f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(MODELS)}"
         raise UnknownNameError(f"model={name!r} is unknown; {hint} (or give the path of a config.json)") from None
+
+
+def _like(name: str) -> list[str]:
+    """List known names that contain one, or else those that are spelt like it: three at most."""
+
+    def letters(text: str) -> str:
+        return re.sub(r"[^a-z0-9]", "", text)
+
+    longer = [each for each in MODELS if letters(name) and letters(name) in letters(each)]
+    return longer[:3] or difflib.get_close_matches(name, MODELS, n=3)

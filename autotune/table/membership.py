@@ -43,7 +43,7 @@ def build_shapes(schema: TableSchema, columns: Columns, count: int) -> list[Shap
             return str(error)
         if (kept := read(shape)) != values:  # an alias, which would give one shape two keys
             where = next(place for place, value in enumerate(values) if value != kept[place])
-            return _not_allowed(names[where], values[where], repr(kept[where]))
+            return f"{names[where]}={values[where]!r} is {kept[where]!r} in such a shape"
         return shape
 
     return list(map(cache(build), *given))

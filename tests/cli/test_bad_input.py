@@ -370,13 +370,13 @@ def test_the_shape_options_come_last_and_keep_their_order(run: Run, command: str
     assert places == sorted(places)
 
 
-@pytest.mark.parametrize("command", ["show", "lookup", "export"])
+@pytest.mark.parametrize("command", ["show", "lookup", "export --implementation triton"])
 def test_readers_load_neither_optuna_nor_triton(machine: Machine, command: str) -> None:
     machine.tune(sample.trial())
     code = (
         "import sys\n"
         "from autotune.cli import main\n"
-        f"sys.argv = ['autotune', '{command}']\n"
+        f"sys.argv = {['autotune', *command.split()]}\n"
         "try:\n    main()\n"
         "except SystemExit as ended:\n    assert not ended.code, ended.code\n"
         "print(*{'optuna', 'triton', 'sqlalchemy'} & sys.modules.keys(), file=sys.stderr)\n"

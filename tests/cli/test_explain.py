@@ -8,6 +8,7 @@ import pytest
 
 from autotune import platforms
 from autotune.device import NVIDIA_H200
+from autotune.registry import get_implementation
 from autotune.trial import Policy, Stage, Status
 from tests import sample
 from tests.cli.conftest import Machine, Ran
@@ -44,6 +45,23 @@ def test_the_users_measurement_is_believed_before_what_ships_and_a_replay_last(r
     assert place() == "the shipped winners: 300"
     machine.tune(sample.trial(timing=sample.timing(200)))
     assert place() == "your tables: 200"
+
+
+def test_a_config_is_taken_as_winners_are_printed_with_its_implementation(run: Run, machine: Machine) -> None:
+    machine.tune(sample.trial())
+    assert run("explain", f"triton {FAST}").out == run("explain", FAST).out
+    ran = run("explain", f"triton {FAST}", "--implementation", "gluon_hopper")
+    assert (ran.code, ran.err) == (2, "autotune: config is of triton, --implementation='gluon_hopper'; name one\n")
+
+
+def test_a_winner_that_another_implementation_replaces_says_so(run: Run, machine: Machine) -> None:
+    config = get_implementation("flash_attention", "gluon_hopper").space.default(sample.shape(), NVIDIA_H200)
+    faster = sample.trial(chosen=config, implementation="gluon_hopper", timing=sample.timing(100.0))
+    machine.tune(sample.trial())
+    assert "instead" not in run("explain", FAST).out
+    machine.tune(faster)
+    assert f"\ninstead   gluon_hopper {config}, 100.0 us, is served\n" in run("explain", FAST).out
+    assert "instead" not in run("explain", str(config)).out
 
 
 def test_rows_of_two_policies_are_not_mixed(run: Run, machine: Machine) -> None:

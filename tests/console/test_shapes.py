@@ -293,6 +293,16 @@ def test_a_window_that_hides_nothing_is_said_to() -> None:
     assert [shape.window for _, shape in wanted.problems] == [None, 4096]  # type: ignore[attr-defined]
 
 
+def test_the_window_of_some_layers_is_said_where_it_would_hide_keys() -> None:
+    def notes(seq: str) -> tuple[str, ...]:
+        return describe(ShapeOptions(model="gemma-2-9b", seq=seq)).notes
+
+    text = "only some layers of gemma-2-9b have its window of 4096 keys"
+    assert notes("512,4096") == ()
+    assert notes("8192") == (f"{text}: this is for the others; --window 4096 names those",)
+    assert notes("512,8192") == (f"{text}: what is longer is for the others; --window 4096 names those",)
+
+
 def test_an_operation_of_ones_own_says_how_it_spreads_queries(monkeypatch: pytest.MonkeyPatch) -> None:
     own = replace(registry.get_operation("paged_decode"), query_counts=lambda shape: (1, 1, 5))
     monkeypatch.setattr("autotune.console.shapes.get_operation", lambda name: own)

@@ -49,6 +49,17 @@ def test_a_shape_further_than_a_factor_of_two_is_not_borrowed(tables: Tables, ba
         )
 
 
+def test_distances_are_not_rounded_to_what_they_are_not(tables: Tables) -> None:
+    near = sample.shape(8192, batch=16)
+    tables.ship(sample.trial(near))
+    reasons = [
+        get_kernel(sample.shape(seq, batch=batch), device=H200).provenance.reason
+        for seq, batch in ((8191, 16), (8190, 8))
+    ]
+    assert f"({near}; less than 0.01 away)" in reasons[0]
+    assert f"the nearest, {near}, is just over 1 away" in reasons[1]
+
+
 def test_a_config_that_is_invalid_here_is_passed_over(tables: Tables) -> None:
     asked = sample.shape(seq_q=64, seq_kv=1024)
     nearer = sample.trial(sample.shape(seq_q=96, seq_kv=1024))  # its BLOCK_Q is longer than 64

@@ -12,8 +12,8 @@ from autotune.search_spaces.flash_attention import makespan
 from autotune.search_spaces.flash_attention.gluon_hopper import IMPLEMENTATION
 from autotune.search_spaces.flash_attention.gluon_hopper_default import schedule_of, usual_schedule
 from autotune.search_spaces.flash_attention.makespan import TIMES, TileSchedule, Times, estimate
-from autotune.search_spaces.flash_attention.tile_times import TileTimes, class_of
-from autotune.shape import AttentionShape
+from autotune.search_spaces.flash_attention.tile_times import LONGEST, TileTimes, class_of
+from autotune.shape import MAX_LENGTH, AttentionShape
 from autotune.space import Config
 from autotune.table import Sweep, shipped_sweeps
 from autotune.trial import Status
@@ -160,6 +160,16 @@ def test_no_program_has_all_the_long_tiles_of_a_window() -> None:
     """The usual order took 1.16 times as long (NVIDIA H200, 2026-11-28; ``python -m benchmarks.prefill windows``)."""
     found = default(batch=1, heads=32, kv_heads=8, seq_q=8192, causal=True, window=4096)
     assert (found["workers"], found["section"], found["row_order"]) == ("sm", 16, "reversed")
+
+
+@pytest.mark.parametrize("seq_q", [LONGEST + 1, MAX_LENGTH])
+def test_very_long_sequences_take_the_usual_schedule(seq_q: int) -> None:
+    """Estimates take time in proportion to the length: minutes, of the longest."""
+    shape = AttentionShape(batch=1, heads=32, kv_heads=8, seq_q=seq_q, head_dim=128, causal=True)
+    found = IMPLEMENTATION.space.default(shape, NVIDIA_H200)
+    assert found == usual_schedule(shape, NVIDIA_H200)
+    assert IMPLEMENTATION.space.estimate is not None
+    assert IMPLEMENTATION.space.estimate(found, shape, NVIDIA_H200) is None
 
 
 def test_with_softcap_estimates_count_where_a_row_sees_more_than_few_keys() -> None:
