@@ -24,7 +24,7 @@ from autotune.device import Device
 from autotune.registry import get_implementation
 from autotune.search_spaces.flash_attention import makespan
 from autotune.search_spaces.flash_attention.gluon_hopper_default import schedule_of, usual_schedule
-from autotune.search_spaces.flash_attention.makespan import TileSchedule, Times
+from autotune.search_spaces.flash_attention.makespan import ScheduleTimes, TileSchedule
 from autotune.search_spaces.flash_attention.tile_times import TileTimes, class_of
 from autotune.shape import AttentionShape
 from autotune.trial import Status, Trial
@@ -85,7 +85,7 @@ def often_observed(observed: Sequence[Observed]) -> list[Observed]:
     return [each for each in observed if counts[_fitted_tile(each.schedule)] >= LEAST]
 
 
-def fit(observed: Sequence[Observed]) -> tuple[dict[tuple[int, int], Times], float]:
+def fit(observed: Sequence[Observed]) -> tuple[dict[tuple[int, int], ScheduleTimes], float]:
     """Fit times to observations by least squares of relative errors, and return the mean of these, too.
 
     One consumer's block takes half as long as that of two, which the matrix unit takes at the least: it is rarely
@@ -109,11 +109,11 @@ def fit(observed: Sequence[Observed]) -> tuple[dict[tuple[int, int], Times], flo
     return {tile: _times_of(tile, values) for tile in tiles}, float(errors.mean())
 
 
-def _times_of(tile: tuple[int, int], values: dict[Parameter, float]) -> Times:
+def _times_of(tile: tuple[int, int], values: dict[Parameter, float]) -> ScheduleTimes:
     consumers, block_k = tile
     block = values["block", tile] if consumers > 1 else values["block", (2, block_k)] / 2
     of_tile = TileTimes(block, values["edge", block_k], values["tile", None])
-    return Times(of_tile, values["program", None], values["launch", None])
+    return ScheduleTimes(of_tile, values["program", None], values["launch", None])
 
 
 def _tile(schedule: TileSchedule) -> tuple[int, int]:
@@ -153,7 +153,7 @@ def print_class(kind: tuple[int, int, bool], observed: Sequence[Observed]) -> No
     for tile, times in found.items():
         of_tile, program, launch = times
         values = ", ".join(f"{value:.2f}" for value in of_tile)
-        print(f"        {tile}: Times(TileTimes({values}), {program:.2f}, {launch:.2f}),")
+        print(f"        {tile}: ScheduleTimes(TileTimes({values}), {program:.2f}, {launch:.2f}),")
     print("    },")
 
 

@@ -18,7 +18,7 @@ from autotune.device import Device
 from autotune.dtypes import ITEM_BYTES
 from autotune.registry import get_implementation
 from autotune.search_spaces.flash_attention.tile_times import TileTimes, class_of, tile_times
-from autotune.search_spaces.flash_attention.triton_estimate import ROWS, WARPS, Times
+from autotune.search_spaces.flash_attention.triton_estimate import ROWS, WARPS, TritonTimes
 from autotune.shape import AttentionShape
 from autotune.trial import Status, Trial
 from benchmarks.merge import RESULTS
@@ -60,7 +60,7 @@ def _can_be_fitted(times: Sequence[float]) -> bool:
     return len(times) >= LEAST and min(times) <= SHORTEST
 
 
-def fit(block_k: int, measured: dict[Problem, float]) -> tuple[Times, float]:
+def fit(block_k: int, measured: dict[Problem, float]) -> tuple[TritonTimes, float]:
     """Fit times to measured ones by least squares of relative errors, and return the mean of these, too."""
     times = np.array(list(measured.values()))
     matrix = np.array([_counts(shape, device, block_k) for shape, device in measured])
@@ -71,7 +71,7 @@ def fit(block_k: int, measured: dict[Problem, float]) -> tuple[Times, float]:
         errors = np.abs(np.log(matrix @ solution / times))
         weights = 1.0 / np.maximum(errors, OUTLIER)
     block, edge, tile, launch = solution
-    return Times(TileTimes(block, edge, tile), launch), float(errors.mean())
+    return TritonTimes(TileTimes(block, edge, tile), launch), float(errors.mean())
 
 
 def _counts(shape: AttentionShape, device: Device, block_k: int) -> list[float]:
@@ -90,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         times, error = fit(block_k, measured)
         if error <= MOST_ERROR:
             values = f"TileTimes({', '.join(f'{value:.2f}' for value in times.of_tile)}), {times.launch:.2f}"
-            line = f"        {block_k}: Times({values}),  # {len(measured)} shapes, in the mean {error:.1%} off"
+            line = f"        {block_k}: TritonTimes({values}),  # {len(measured)} shapes, in the mean {error:.1%} off"
             found[kind].append(line)
     for kind, lines in found.items():
         print(f"    {kind}: {{", *lines, "    },", sep="\n")

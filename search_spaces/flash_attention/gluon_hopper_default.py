@@ -19,7 +19,7 @@ from autotune.search_spaces.flash_attention.gluon_hopper_bounds import (
     tiles_differ,
     widths,
 )
-from autotune.search_spaces.flash_attention.makespan import TileSchedule, Times
+from autotune.search_spaces.flash_attention.makespan import ScheduleTimes, TileSchedule
 from autotune.search_spaces.flash_attention.tile_times import LONGEST, class_of
 from autotune.search_spaces.flash_attention.warp_groups import ROWS
 from autotune.shape import AttentionShape
@@ -129,7 +129,9 @@ def _tile(config: Config) -> tuple[int, int]:
     return config.integer("consumers"), config.integer("BLOCK_K")
 
 
-def _estimate(config: Config, shape: AttentionShape, device: Device, times: Mapping[tuple[int, int], Times]) -> float:
+def _estimate(
+    config: Config, shape: AttentionShape, device: Device, times: Mapping[tuple[int, int], ScheduleTimes]
+) -> float:
     return makespan.estimate(shape, schedule_of(config, device), times[_tile(config)], device.sm_count)
 
 

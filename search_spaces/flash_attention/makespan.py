@@ -21,7 +21,7 @@ MOST_TILES: Final = 32768
 MOST_PROGRAMS: Final = 1024
 
 
-class Times(NamedTuple):
+class ScheduleTimes(NamedTuple):
     """Microseconds that a multiprocessor is busy with tiles and each program, and that a launch takes in addition."""
 
     of_tile: TileTimes
@@ -46,45 +46,45 @@ class TileSchedule(NamedTuple):
 
 # By the columns of keys and of values, and with softcap or without: fitted to 2,509 schedules that H200s and H100s of
 # NVIDIA recorded until 2026-11-28 (``python -m benchmarks.schedule_times``). What is not here has too few recordings.
-TIMES: Final[Mapping[tuple[int, int, bool], Mapping[tuple[int, int], Times]]] = {
+TIMES: Final[Mapping[tuple[int, int, bool], Mapping[tuple[int, int], ScheduleTimes]]] = {
     (64, 64, False): {
-        (1, 64): Times(TileTimes(0.33, 0.00, 0.80), 2.82, 1.76),
-        (1, 128): Times(TileTimes(0.55, 0.40, 0.80), 2.82, 1.76),
-        (2, 64): Times(TileTimes(0.66, 0.00, 0.80), 2.82, 1.76),
-        (2, 128): Times(TileTimes(1.11, 0.40, 0.80), 2.82, 1.76),
-        (3, 64): Times(TileTimes(0.98, 0.00, 0.80), 2.82, 1.76),
-        (3, 128): Times(TileTimes(1.48, 0.40, 0.80), 2.82, 1.76),
+        (1, 64): ScheduleTimes(TileTimes(0.33, 0.00, 0.80), 2.82, 1.76),
+        (1, 128): ScheduleTimes(TileTimes(0.55, 0.40, 0.80), 2.82, 1.76),
+        (2, 64): ScheduleTimes(TileTimes(0.66, 0.00, 0.80), 2.82, 1.76),
+        (2, 128): ScheduleTimes(TileTimes(1.11, 0.40, 0.80), 2.82, 1.76),
+        (3, 64): ScheduleTimes(TileTimes(0.98, 0.00, 0.80), 2.82, 1.76),
+        (3, 128): ScheduleTimes(TileTimes(1.48, 0.40, 0.80), 2.82, 1.76),
     },
     (96, 128, False): {
-        (2, 128): Times(TileTimes(1.37, 0.67, 1.02), 2.53, 0.00),
+        (2, 128): ScheduleTimes(TileTimes(1.37, 0.67, 1.02), 2.53, 0.00),
     },
     (128, 128, False): {
-        (1, 64): Times(TileTimes(0.40, 0.00, 1.13), 2.56, 2.38),
-        (1, 128): Times(TileTimes(0.74, 0.24, 1.13), 2.56, 2.38),
-        (2, 64): Times(TileTimes(0.81, 0.00, 1.13), 2.56, 2.38),
-        (2, 128): Times(TileTimes(1.48, 0.24, 1.13), 2.56, 2.38),
-        (3, 64): Times(TileTimes(1.21, 0.00, 1.13), 2.56, 2.38),
+        (1, 64): ScheduleTimes(TileTimes(0.40, 0.00, 1.13), 2.56, 2.38),
+        (1, 128): ScheduleTimes(TileTimes(0.74, 0.24, 1.13), 2.56, 2.38),
+        (2, 64): ScheduleTimes(TileTimes(0.81, 0.00, 1.13), 2.56, 2.38),
+        (2, 128): ScheduleTimes(TileTimes(1.48, 0.24, 1.13), 2.56, 2.38),
+        (3, 64): ScheduleTimes(TileTimes(1.21, 0.00, 1.13), 2.56, 2.38),
     },
     (128, 128, True): {
-        (2, 64): Times(TileTimes(1.38, 0.00, 0.92), 2.75, 3.71),
-        (2, 128): Times(TileTimes(2.78, 3.50, 0.92), 2.75, 3.71),
-        (3, 64): Times(TileTimes(2.28, 0.00, 0.92), 2.75, 3.71),
+        (2, 64): ScheduleTimes(TileTimes(1.38, 0.00, 0.92), 2.75, 3.71),
+        (2, 128): ScheduleTimes(TileTimes(2.78, 3.50, 0.92), 2.75, 3.71),
+        (3, 64): ScheduleTimes(TileTimes(2.28, 0.00, 0.92), 2.75, 3.71),
     },
     (192, 128, False): {
-        (2, 64): Times(TileTimes(0.99, 0.00, 1.56), 1.41, 6.41),
-        (2, 128): Times(TileTimes(1.72, 0.68, 1.56), 1.41, 6.41),
-        (3, 64): Times(TileTimes(1.40, 0.00, 1.56), 1.41, 6.41),
+        (2, 64): ScheduleTimes(TileTimes(0.99, 0.00, 1.56), 1.41, 6.41),
+        (2, 128): ScheduleTimes(TileTimes(1.72, 0.68, 1.56), 1.41, 6.41),
+        (3, 64): ScheduleTimes(TileTimes(1.40, 0.00, 1.56), 1.41, 6.41),
     },
     (256, 256, False): {
-        (2, 64): Times(TileTimes(1.33, 0.00, 2.63), 1.04, 1.78),
+        (2, 64): ScheduleTimes(TileTimes(1.33, 0.00, 2.63), 1.04, 1.78),
     },
     (256, 256, True): {
-        (2, 64): Times(TileTimes(1.79, 1.69, 0.85), 0.84, 2.09),
+        (2, 64): ScheduleTimes(TileTimes(1.79, 1.69, 0.85), 0.84, 2.09),
     },
 }
 
 
-def estimate(shape: AttentionShape, schedule: TileSchedule, times: Times, multiprocessors: int) -> float:
+def estimate(shape: AttentionShape, schedule: TileSchedule, times: ScheduleTimes, multiprocessors: int) -> float:
     """Return the microseconds until the busiest of so many multiprocessors is done, from the launch on."""
     rows = tile_times(shape, schedule.rows, schedule.block_k, times.of_tile)
     heads = shape.batch * shape.heads
@@ -97,7 +97,7 @@ def estimate(shape: AttentionShape, schedule: TileSchedule, times: Times, multip
 
 
 def _busiest(
-    rows: NDArray[np.float64], heads: int, schedule: TileSchedule, times: Times, multiprocessors: int
+    rows: NDArray[np.float64], heads: int, schedule: TileSchedule, times: ScheduleTimes, multiprocessors: int
 ) -> float:
     tiles = in_order(rows, heads, schedule.section, schedule.row_order)
     count = len(tiles) if schedule.workers is None else min(schedule.workers, len(tiles))
@@ -113,7 +113,7 @@ def _busiest(
     return max(busy)
 
 
-def lower_bound(shape: AttentionShape, tile: tuple[int, int], times: Times, multiprocessors: int) -> float:
+def lower_bound(shape: AttentionShape, tile: tuple[int, int], times: ScheduleTimes, multiprocessors: int) -> float:
     """Return the microseconds that tiles of so many consumers and keys take at least, in whatever order they come."""
     consumers, block_k = tile
     rows = tile_times(shape, consumers * ROWS, block_k, times.of_tile)

@@ -6,19 +6,19 @@ from dataclasses import replace
 import pytest
 
 from autotune.device import NVIDIA_H200
-from autotune.search_spaces.flash_attention.makespan import TIMES, TileSchedule, Times, estimate
+from autotune.search_spaces.flash_attention.makespan import TIMES, ScheduleTimes, TileSchedule, estimate
 from autotune.search_spaces.flash_attention.tile_times import TileTimes
 from autotune.shape import AttentionShape
 from benchmarks import schedule_times
 
 KNOWN = {
-    (1, 64): Times(TileTimes(0.5, 0.1, 1.2), 2.5, 3.0),
-    (2, 64): Times(TileTimes(1.0, 0.1, 1.2), 2.5, 3.0),
-    (2, 128): Times(TileTimes(1.6, 0.4, 1.2), 2.5, 3.0),
+    (1, 64): ScheduleTimes(TileTimes(0.5, 0.1, 1.2), 2.5, 3.0),
+    (2, 64): ScheduleTimes(TileTimes(1.0, 0.1, 1.2), 2.5, 3.0),
+    (2, 128): ScheduleTimes(TileTimes(1.6, 0.4, 1.2), 2.5, 3.0),
 }
 
 
-def numbers(times: Times) -> list[float]:
+def numbers(times: ScheduleTimes) -> list[float]:
     return [*times.of_tile, times.program, times.launch]
 
 
@@ -67,4 +67,4 @@ def test_the_times_that_ship_are_those_that_are_fitted(capsys: pytest.CaptureFix
         assert f"    {kind}: {{" in printed
         for tile, times in tiles.items():
             block, edge, own, program, launch = (f"{value:.2f}" for value in numbers(times))
-            assert f"        {tile}: Times(TileTimes({block}, {edge}, {own}), {program}, {launch})," in printed
+            assert f"        {tile}: ScheduleTimes(TileTimes({block}, {edge}, {own}), {program}, {launch})," in printed

@@ -5,12 +5,12 @@ import pytest
 from autotune.device import NVIDIA_H200
 from autotune.search_spaces.flash_attention import triton_estimate as shipped
 from autotune.search_spaces.flash_attention.tile_times import TileTimes
-from autotune.search_spaces.flash_attention.triton_estimate import Times
+from autotune.search_spaces.flash_attention.triton_estimate import TritonTimes
 from autotune.shape import AttentionShape
 from benchmarks import triton_times
 from tests import sample
 
-KNOWN = Times(TileTimes(0.5, 0.2, 1.2), 3.0)
+KNOWN = TritonTimes(TileTimes(0.5, 0.2, 1.2), 3.0)
 CONFIG = sample.config(BLOCK_Q=64, BLOCK_K=64, num_warps=4)
 
 
@@ -52,4 +52,4 @@ def test_the_times_that_ship_are_those_that_are_fitted(capsys: pytest.CaptureFix
         assert f"    {kind}: {{" in printed
         for block_k, times in tiles.items():
             values = ", ".join(f"{value:.2f}" for value in times.of_tile)
-            assert f"        {block_k}: Times(TileTimes({values}), {times.launch:.2f})," in printed
+            assert f"        {block_k}: TritonTimes(TileTimes({values}), {times.launch:.2f})," in printed

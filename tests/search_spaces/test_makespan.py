@@ -11,7 +11,7 @@ from autotune.device import NVIDIA_H200
 from autotune.search_spaces.flash_attention import makespan
 from autotune.search_spaces.flash_attention.gluon_hopper import IMPLEMENTATION
 from autotune.search_spaces.flash_attention.gluon_hopper_default import schedule_of, usual_schedule
-from autotune.search_spaces.flash_attention.makespan import TIMES, TileSchedule, Times, estimate
+from autotune.search_spaces.flash_attention.makespan import TIMES, ScheduleTimes, TileSchedule, estimate
 from autotune.search_spaces.flash_attention.tile_times import LONGEST, TileTimes, class_of
 from autotune.shape import MAX_LENGTH, AttentionShape
 from autotune.space import Config
@@ -19,7 +19,7 @@ from autotune.table import Sweep, shipped_sweeps
 from autotune.trial import Status
 
 SHAPE = AttentionShape(batch=3, heads=10, kv_heads=2, seq_q=300, head_dim=128, causal=True)
-TIMES_OF_ALL = Times(TileTimes(block=1.0, edge=0.25, tile=0.5), program=2.0, launch=3.0)
+TIMES_OF_ALL = ScheduleTimes(TileTimes(block=1.0, edge=0.25, tile=0.5), program=2.0, launch=3.0)
 
 
 def locate(number: int, shape: AttentionShape, schedule: TileSchedule) -> int:
@@ -40,7 +40,7 @@ def is_visible(behind: int, shape: AttentionShape) -> bool:
     return inside and not (shape.causal and behind < 0)
 
 
-def tile_time(first: int, shape: AttentionShape, schedule: TileSchedule, times: Times) -> float:
+def tile_time(first: int, shape: AttentionShape, schedule: TileSchedule, times: ScheduleTimes) -> float:
     """Look at every row and key of a tile."""
     rows = range(first, min(first + schedule.rows, shape.seq_q))
     diagonal = shape.seq_kv - shape.seq_q
@@ -55,7 +55,7 @@ def tile_time(first: int, shape: AttentionShape, schedule: TileSchedule, times: 
     return tile + blocks * block + max(edges, blocks - seen) * edge
 
 
-def walk(shape: AttentionShape, schedule: TileSchedule, times: Times, multiprocessors: int) -> float:
+def walk(shape: AttentionShape, schedule: TileSchedule, times: ScheduleTimes, multiprocessors: int) -> float:
     """Let programs take their tiles one by one, each on the multiprocessor that is free first."""
     count = shape.batch * shape.heads * math.ceil(shape.seq_q / schedule.rows)
     workers = min(count, schedule.workers or count)
