@@ -136,7 +136,7 @@ class Attention:
 
 
 def _resized(shape: AttentionShape, seq_q: int, seq_kv: int) -> AttentionShape:
-    """Return the shape of other lengths, with a window that hides half of the keys at most where it has one."""
+    """Return the shape of other lengths; a window that it has is at most half as long as a query sees."""
     farthest = seq_kv if shape.causal else max(seq_q, seq_kv)
     window = None if shape.window is None else min(shape.window, max(1, farthest // 2))
     return replace(shape, seq_q=seq_q, seq_kv=seq_kv, window=window)
