@@ -81,8 +81,8 @@ def observe(trials: Iterable[Trial], *, windows: bool = False) -> dict[tuple[int
 
 def often_observed(observed: Sequence[Observed]) -> list[Observed]:
     """Return the observations of tiles that have enough of them to be fitted: one consumer's if two's have."""
-    counts = Counter(_fitted_tile(each.schedule) for each in observed)
-    return [each for each in observed if counts[_fitted_tile(each.schedule)] >= LEAST]
+    counts = Counter(_fitted(_tile(each.schedule)) for each in observed)
+    return [each for each in observed if counts[_fitted(_tile(each.schedule))] >= LEAST]
 
 
 def fit(observed: Sequence[Observed]) -> tuple[dict[tuple[int, int], ScheduleTimes], float]:
@@ -92,9 +92,7 @@ def fit(observed: Sequence[Observed]) -> tuple[dict[tuple[int, int], ScheduleTim
     measured, and never with many blocks.
     """
     tiles = sorted({_tile(each.schedule) for each in observed})
-    parameters: list[Parameter] = [
-        ("block", tile) for tile in sorted({_fitted_tile(each.schedule) for each in observed})
-    ]
+    parameters: list[Parameter] = [("block", tile) for tile in sorted(set(map(_fitted, tiles)))]
     parameters += [("edge", block_k) for block_k in sorted({block_k for _, block_k in tiles})]
     parameters += [(name, None) for name in SHARED]
     values = dict.fromkeys(parameters, 1.0)
@@ -110,9 +108,8 @@ def fit(observed: Sequence[Observed]) -> tuple[dict[tuple[int, int], ScheduleTim
 
 
 def _times_of(tile: tuple[int, int], values: dict[Parameter, float]) -> ScheduleTimes:
-    consumers, block_k = tile
-    block = values["block", tile] if consumers > 1 else values["block", (2, block_k)] / 2
-    of_tile = TileTimes(block, values["edge", block_k], values["tile", None])
+    block = values["block", _fitted(tile)] / (1 if tile == _fitted(tile) else 2)
+    of_tile = TileTimes(block, values["edge", tile[1]], values["tile", None])
     return ScheduleTimes(of_tile, values["program", None], values["launch", None])
 
 
@@ -120,16 +117,17 @@ def _tile(schedule: TileSchedule) -> tuple[int, int]:
     return schedule.consumers, schedule.block_k
 
 
-def _fitted_tile(schedule: TileSchedule) -> tuple[int, int]:
+def _fitted(tile: tuple[int, int]) -> tuple[int, int]:
     """Return the tile whose block is fitted: of one consumer, whose block takes half as long, that of two."""
-    return max(2, schedule.consumers), schedule.block_k
+    consumers, block_k = tile
+    return max(2, consumers), block_k
 
 
 def _linearize(observed: Observed, values: dict[Parameter, float]) -> tuple[dict[Parameter, float], float]:
     """Return how often each parameter counts in an estimate, near these values, and the estimate."""
     shape, device, schedule, _ = observed
     tile = _tile(schedule)
-    names = [("block", _fitted_tile(schedule)), ("edge", tile[1]), *((name, None) for name in SHARED)]
+    names = [("block", _fitted(tile)), ("edge", tile[1]), *((name, None) for name in SHARED)]
 
     def estimate(values: dict[Parameter, float]) -> float:
         return makespan.estimate(shape, schedule, _times_of(tile, values), device.sm_count)

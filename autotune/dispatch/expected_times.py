@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from autotune.table import Assignment
 
 # Of the slopes, over standardized sizes: sizes and features are about ten, and some classes have as few shapes. By what
-# is said below dense attention loses 0.57 to 0.72 % with 0.3 to 10, and paged prefill least with 3.0 or more.
+# is said below dense attention loses 0.60 to 0.66 % with 0.3 to 10, and paged prefill least with 3.0 or more.
 PENALTY: Final = 3.0
 # A shape has the trend's error at a recorded one by 1 / (1 + this times the squared distance), and all of it at none.
 FADING: Final = 4.0

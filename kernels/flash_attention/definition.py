@@ -136,9 +136,8 @@ class Attention:
 
 
 def _resized(shape: AttentionShape, seq_q: int, seq_kv: int) -> AttentionShape:
-    """Return the shape of other lengths; a window that it has is at most half as long as a query sees."""
-    farthest = seq_kv if shape.causal else max(seq_q, seq_kv)
-    window = None if shape.window is None else min(shape.window, max(1, farthest // 2))
+    """Return the shape of other lengths; a window that it has is of half the keys at most, or of one."""
+    window = None if shape.window is None else min(shape.window, max(1, seq_kv // 2))
     return replace(shape, seq_q=seq_q, seq_kv=seq_kv, window=window)
 
 

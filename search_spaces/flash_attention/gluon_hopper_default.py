@@ -25,8 +25,8 @@ from autotune.search_spaces.flash_attention.warp_groups import ROWS
 from autotune.shape import AttentionShape
 from autotune.space import Config, Value
 
-# What another schedule must gain over the usual, by estimates. These err by 3 to 5 % in the mean, with softcap by 7 for
-# heads of 128 and 4 for 256, by 2 to 8 in windows of 1,024 keys or more over heads of 96 and 128, and in others by 4 to
+# What another schedule must gain over the usual, by estimates. These err by 3 to 4 % in the mean, with softcap by 7 for
+# heads of 128 and 4 for 256, by 2 to 5 in windows of 1,024 keys or more over heads of 96 and 128, and in others by 3 to
 # 23 (``benchmarks.schedule_times``, 2026-11-28). Without softcap or window less than that is enough: of recorded shapes
 # that were estimated to gain 2.5 to 5 % and timed both, three gained 7.8 % in the mean; with softcap another order, of
 # one shape, 2 x 48/8 heads over 1853 tokens, gains 8 % where 7 are estimated. Estimates within 2 % are equal.

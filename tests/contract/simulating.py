@@ -2,7 +2,7 @@
 
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, Final
@@ -12,7 +12,7 @@ import torch
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from triton.runtime.jit import JITFunction
 
-from autotune.correctness import Verdict, check_config, make_cases
+from autotune.correctness import Case, Verdict, check_config, make_cases
 from autotune.implementation import Kernel
 from autotune.registry import load_definition
 from autotune.trial import Status
@@ -94,12 +94,12 @@ def judge_simulated(operation: str, implementation: str, gate: Gate, mutant: Mut
     """
     kernel = load_copy(operation, implementation, mutant, folder)
     launch = sys.modules[f"{package_of(operation, implementation, mutant)}.launch"]
-    verdicts = (_judge_once(operation, kernel, launch, gate, seed) for seed in range(ORDERS))
+    cases = make_cases(load_definition(operation), (gate.shape,), device="cpu")
+    verdicts = (_judge_once(kernel, launch, gate, cases, seed) for seed in range(ORDERS))
     return next((each for each in verdicts if each.status is not Status.OK), Verdict(Status.OK))
 
 
-def _judge_once(operation: str, kernel: Kernel, launch: ModuleType, gate: Gate, seed: int) -> Verdict:
-    cases = make_cases(load_definition(operation), (gate.shape,), device="cpu")
+def _judge_once(kernel: Kernel, launch: ModuleType, gate: Gate, cases: Sequence[Case], seed: int) -> Verdict:
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings(action="ignore", category=RuntimeWarning):
         simulated_launches(launch, patch, seed)
         try:
