@@ -5,17 +5,20 @@ search`` in a process of its own, with an empty store and an empty Triton cache:
 to end. A longer search then goes on from what the short one left, and one race of the winners, interleaved, says how
 far the short one's is behind.
 ``--only`` and ``--part 1/2`` split the shapes over several commands, of about 70 s a shape; ``--seeds 0-9 --long 0``
-searches a shape ten times and judges each winner by the best of all.
+searches a shape ten times and judges each winner by the best of all. With ``--store`` those searches are kept: the same
+command continues, ``--minutes`` ends a run, and all winners that are kept race each time.
 
 Wanted, of each search: its process ends within 3 s of its budget, its first config is measured within 5 s, and its
-winner is at most 5 % behind; exits with 1 beyond. The steps of each start are printed, so that a miss says where the
-time went: seconds from the process's start.
+winner is at most 5 % behind; exits with 1 beyond, or while searches are left. The steps of each start are printed, so
+that a miss says where the time went: seconds from the process's start.
 """
 
 import argparse
 import json
+import math
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -24,8 +27,9 @@ from typing import Any, Final, NamedTuple
 from autotune.executor.gpu import GpuExecutor
 from autotune.registry import get_implementation, get_operation
 from autotune.space import Config
+from autotune.table.files import write_bytes
 from autotune.trial import Candidate
-from benchmarks.console import print_head, print_row, require_gpu
+from benchmarks.console import parse_duration, print_head, print_row, require_gpu
 from benchmarks.live import processes
 from benchmarks.problem_parts import cut, parse_part
 
@@ -75,25 +79,30 @@ class JudgedSearch(NamedTuple):
         return [name for name, (value, limit) in limits.items() if not value <= limit]
 
 
-def run_search(name: str, folder: Path, *, budget: float, seed: int) -> Searched:
+def execute(name: str, folder: Path, *, budget: float, seed: int) -> processes.Finished:
     """Search a shape in a process of its own, whose store and cache are in that folder."""
-    finished = processes.run(
+    return processes.run(
         *("autotune", "search", *SHAPES[name], f"--budget={budget:g}", f"--seed={seed}", "--json"),
         seconds=budget + MARGIN_SECONDS,
         environment=processes.cold(folder),
     )
-    return read_search(finished, seed)
 
 
-def read_search(finished: processes.Finished, seed: int) -> Searched:
+def run_search(name: str, folder: Path, *, budget: float, seed: int) -> Searched:
+    """Search as ``execute`` does, and read what was found; raise RuntimeError with the last words of a failure."""
+    finished = execute(name, folder, budget=budget, seed=seed).require()
+    return read_search(finished.output, finished.seconds, seed)
+
+
+def read_search(output: str, seconds: float, seed: int) -> Searched:
     """Read what the command printed."""
-    (found,) = json.loads(finished.require().output)
+    (found,) = json.loads(output)
     row = found["winner"]
     space = get_implementation(found["operation"], row["implementation"]).space
     config = Config({parameter.name: row["config"].get(parameter.name) for parameter in space.parameters})
     return Searched(
         seed=seed,
-        seconds=finished.seconds,
+        seconds=seconds,
         stages={**found["stages"], "searched": found["seconds"]},
         winner=Candidate(row["implementation"], config),
         measured=found["measured"],
@@ -120,6 +129,27 @@ def measure(name: str, folder: Path, *, budget: float, long: float, seeds: Seque
     short = [run_search(name, folder / f"{name}-{seed}", budget=budget, seed=seed) for seed in seeds]
     rivals = [run_search(name, folder / f"{name}-{seeds[0]}", budget=long, seed=seeds[0])] if long > 0 else []
     return judge(name, short, rivals)
+
+
+def measure_kept(
+    name: str, store: Path, *, budget: float, seeds: Sequence[int], deadline: float = math.inf
+) -> list[JudgedSearch]:
+    """Search with each seed whose search the store does not keep, until the deadline, and judge all that are kept.
+
+    Args:
+        deadline: ``time.monotonic()``; no search begins that would end later.
+    """
+    kept: list[Searched] = []
+    for seed in seeds:
+        path = store / f"{name.replace(', ', '-').replace(' ', '_')}-{budget:g}s-{seed}.json"
+        if not path.exists() and time.monotonic() + budget + GRACE_SECONDS <= deadline:
+            with tempfile.TemporaryDirectory() as folder:
+                finished = execute(name, Path(folder), budget=budget, seed=seed).require()
+            write_bytes(path, json.dumps({"seconds": finished.seconds, "output": finished.output}).encode())
+        if path.exists():
+            record = json.loads(path.read_bytes())
+            kept.append(read_search(record["output"], record["seconds"], seed))
+    return judge(name, kept, []) if kept else []
 
 
 def print_judged(judged: JudgedSearch, misses: Sequence[str]) -> None:
@@ -154,21 +184,40 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--long", type=float, default=40.0, metavar="SECONDS", help="of the longer search; 0: none")
     parser.add_argument("--seeds", type=parse_seeds, default=[0], metavar="A-B", help="a search with each")
     parser.add_argument("--within", type=float, default=0.05, metavar="SHARE", help="how far a winner may be behind")
-    return parser.parse_args(arguments)
+    parser.add_argument("--store", type=Path, metavar="FOLDER", help="keep searches here, and continue from them")
+    parser.add_argument("--minutes", type=parse_duration, help="begin no search that would end later; with --store")
+    given = parser.parse_args(arguments)
+    if given.store is not None and given.long > 0:
+        parser.error("argument --store: allowed with --long 0 alone, as a longer search needs the trials of the short")
+    if given.minutes is not None and given.store is None:
+        parser.error("argument --minutes: allowed with --store alone, which keeps what a run did not reach")
+    return given
+
+
+def measure_named(name: str, options: argparse.Namespace, started: float) -> list[JudgedSearch]:
+    """Measure a shape as the options say."""
+    if options.store is not None:
+        deadline = math.inf if options.minutes is None else started + 60 * options.minutes
+        return measure_kept(name, options.store, budget=options.budget, seeds=options.seeds, deadline=deadline)
+    with tempfile.TemporaryDirectory() as folder:
+        return measure(name, Path(folder), budget=options.budget, long=options.long, seeds=options.seeds)
 
 
 def main() -> None:
-    options = parse()
+    options, started = parse(), time.monotonic()
     require_gpu("small_budgets")
     names = [name for name in SHAPES if not options.only or any(part in name for part in options.only)]
     missed = False
     print_head("shape", "seed", "s", "first s", "configs", "ratio", "winner", "")
-    with tempfile.TemporaryDirectory() as folder:
-        for name in cut(names, options.part):
-            for each in measure(name, Path(folder), budget=options.budget, long=options.long, seeds=options.seeds):
-                misses = each.misses(options.budget, options.within)
-                print_judged(each, misses)
-                missed = missed or bool(misses)
+    for name in cut(names, options.part):
+        found = measure_named(name, options, started)
+        for each in found:
+            misses = each.misses(options.budget, options.within)
+            print_judged(each, misses)
+            missed = missed or bool(misses)
+        if len(found) < len(options.seeds):
+            print(f"{name}: {len(found)} of {len(options.seeds)} searches; run the same command again")
+            missed = True
     sys.exit(1 if missed else 0)
 
 

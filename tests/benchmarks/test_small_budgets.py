@@ -14,7 +14,17 @@ from autotune.space import Config
 from autotune.trial import Candidate, Outcome, Status, Timing
 from benchmarks import small_budgets
 from benchmarks.live import processes
-from benchmarks.small_budgets import SHAPES, JudgedSearch, Searched, judge, measure, parse, parse_seeds, read_search
+from benchmarks.small_budgets import (
+    SHAPES,
+    JudgedSearch,
+    Searched,
+    judge,
+    measure,
+    measure_kept,
+    parse,
+    parse_seeds,
+    run_search,
+)
 
 FAST, SLOW = (
     Config(
@@ -97,14 +107,17 @@ def test_what_is_beyond_its_limit_is_named(found: Searched, ratio: float, misses
     assert JudgedSearch("x", found, ratio).misses(15.0, 0.05) == misses
 
 
-def test_the_longer_search_goes_on_from_the_short_one(
-    monkeypatch: pytest.MonkeyPatch, races: list[list[Config]], tmp_path: Path
-) -> None:
-    runs: list[tuple[tuple[str, ...], dict[str, str]]] = []
+Run = tuple[tuple[str, ...], dict[str, str]]
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[Run]:
+    """Let each command find the slow config where its arguments name a budget of 15 s and seed 3, and record it."""
+    begun: list[Run] = []
 
     def run(module: str, *arguments: str, seconds: float, environment: dict[str, str]) -> processes.Finished:
-        runs.append((arguments, environment))
-        config = SLOW if "--budget=15" in arguments else FAST
+        begun.append((arguments, environment))
+        config = SLOW if {"--budget=15", "--seed=3"} <= set(arguments) else FAST
         row = {
             "implementation": "triton",
             "config": {name: value for name, value in config.items() if value is not None},
@@ -114,6 +127,12 @@ def test_the_longer_search_goes_on_from_the_short_one(
         return processes.Finished(module, 0, 15.5, json.dumps([found]), "")
 
     monkeypatch.setattr(processes, "run", run)
+    return begun
+
+
+def test_the_longer_search_goes_on_from_the_short_one(
+    runs: list[Run], races: list[list[Config]], tmp_path: Path
+) -> None:
     (judged,) = measure("long, full, D 128", tmp_path, budget=15.0, long=40.0, seeds=[3])
     assert judged == JudgedSearch("long, full, D 128", judged.searched, 1.07)
     assert judged.searched.stages == {"first_measured": 4.5, "searched": 14.0}
@@ -124,9 +143,32 @@ def test_the_longer_search_goes_on_from_the_short_one(
     assert set(where) == {"TRITON_CACHE_DIR", "AUTOTUNE_HOME"}
 
 
-def test_a_search_that_failed_is_an_error_with_its_last_words() -> None:
+def test_searches_are_kept_and_continued(runs: list[Run], races: list[list[Config]], tmp_path: Path) -> None:
+    def judged(seeds: list[int], deadline: float = math.inf) -> list[tuple[int, float]]:
+        found = measure_kept("long, full, D 128", tmp_path, budget=15.0, seeds=seeds, deadline=deadline)
+        return [(each.searched.seed, each.ratio) for each in found]
+
+    assert judged([3]) == [(3, 1.0)]
+    assert judged([3, 4], deadline=0.0) == [(3, 1.0)]  # no time is left for another
+    assert judged([3, 4]) == [(3, 1.07), (4, 1.0)]
+    assert [arguments[-2] for arguments, _ in runs] == ["--seed=3", "--seed=4"]
+
+
+def test_a_search_that_failed_is_an_error_with_its_last_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    failed = processes.Finished("autotune", 1, 3.0, "", "no winner")
+    monkeypatch.setattr(processes, "run", lambda *arguments, **options: failed)
     with pytest.raises(RuntimeError, match="no winner"):
-        read_search(processes.Finished("autotune", 1, 3.0, "", "no winner"), 0)
+        run_search("long, full, D 128", tmp_path, budget=15.0, seed=0)
+    with pytest.raises(RuntimeError, match="no winner"):
+        measure_kept("long, full, D 128", tmp_path, budget=15.0, seeds=[0])
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("arguments", [["--store", "x"], ["--minutes", "3"]])
+def test_only_short_searches_are_kept(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        parse(arguments)
+    assert "alone" in capsys.readouterr().err
 
 
 def test_there_are_eight_shapes_and_seeds_are_ranges() -> None:
