@@ -14,6 +14,7 @@ from autotune.likeness import likeness
 from autotune.shape import Shape
 from autotune.table import Assignment
 from autotune.timing import TIE
+from benchmarks.fitted_defaults import is_fitted, left_out_loss
 from benchmarks.recorded_shapes import TOLERANCE, Member, RecordedShape
 
 
@@ -66,7 +67,8 @@ def assign(
     What was lost where a shape was left out is known of shapes that time enough configs (``is_broad``). Sweeps time
     all; of a grid, which times few, a choice that was not among them counts as the worst of the members that were, and
     ``TOLERANCE`` at least, or only choices that are good would be counted. Of the space's default another device of
-    the architecture tells where this one did not time it (``default_regret``).
+    the architecture tells where this one did not time it (``default_regret``), unless it was fitted to the recordings:
+    then what it lost counts where it was fitted without the shape (``benchmarks.fitted_defaults``).
 
     Args:
         behind: as of ``find_behind``.
@@ -123,7 +125,12 @@ def _assign_class(
         ]
     else:
         rows = _assigned(implementation, [None], recordings)
-        known = [default_regret(each, recordings, apart) for each in recordings]  # which depends on no other shape
+        known = [
+            left_out_loss(implementation, each.shape, each.device)
+            if is_fitted(implementation, each.shape, each.device)
+            else default_regret(each, recordings, apart)  # which depends on no other shape
+            for each in recordings
+        ]
     pairs = [_transfer(implementation, each, recordings) for each in recordings]
     return [
         replace(row, left_out_regret=regret, transfer_distance=distance, transfer_regret=lost)

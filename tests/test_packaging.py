@@ -49,7 +49,7 @@ class Environment:
 
 def sources(folder: str) -> set[str]:
     """The files that the wheel must hold of a linked folder, by name inside the wheel."""
-    patterns = ["*.parquet", "SHA256SUMS"] if folder == "results" else ["*.py"]
+    patterns = ["*.parquet", "SHA256SUMS"] if folder == "results" else ["*.py", "*.npz"]
     return {
         f"autotune/{path.relative_to(ROOT).as_posix()}"
         for pattern in patterns

@@ -1,10 +1,9 @@
-"""The default of paged decode: how a batch's keys are spread over the programs of a GPU, by its sizes alone.
+"""The default of paged decode where no recording ranks configs: by the sizes of a batch alone.
 
 A decode reads keys and values once and hardly computes: its time is that of reading them, while every SM has enough
 bytes in flight, and what programs take to begin and partial results to be merged. Constants were chosen by the grids
 and the winners of the NVIDIA H200 (2026-11-21 to 2026-11-24, 132 problems of named models, of 102 of which 2 to 40
-configs were tried, and 2026-11-27 to 2026-11-28, 99 drawn ones, about 200 configs each) and of the NVIDIA H100
-(2026-11-26, 102 problems), whose trials ship in ``results/``. A rule that follows from a single problem says so.
+configs were tried) and of the NVIDIA H100 (2026-11-26, 102 problems), whose trials ship in ``results/``.
 """
 
 import math
@@ -13,18 +12,12 @@ from typing import Final
 from autotune.device import Device
 from autotune.rounding import power_of_two
 from autotune.search_spaces import bounds
-from autotune.search_spaces.paged_decode.decode_merging import SHORT, most_splits, partials_type, worth_merging
+from autotune.search_spaces.paged_decode.decode_merging import most_splits, partials_type, worth_merging
 from autotune.search_spaces.paged_decode.decode_sizes import (
     BUSY,
-    FEW_SEQUENCES,
-    FEW_SPLITS,
-    FEW_STAGES,
-    MAX_BLOCK_K,
     MAX_BLOCK_ROWS,
-    MOSTLY,
     NARROW,
     PROGRAMS,
-    SPLITS_OF_FEW_SECOND,
     DecodeSizes,
     is_wide,
 )
@@ -40,15 +33,6 @@ LARGE_TILE_BYTES: Final = 65536  # of keys and values
 LARGE_TILE_WARPS: Final = 8
 MAX_LARGE_BLOCK_K: Final = 256
 MAX_HEADS: Final = 8
-# Tiles of so few keys in 16 bits need no more warps: 0.94 to 1.0 of the time in the mean of each class of 77 drawn and
-# recorded problems of the H200 (2026-11-28). Of three with a mean of a quarter of the longest 1.03 to 1.04 (both GPUs).
-FEW_KEYS, FEW_KEYS_WARPS = 32, 2
-# By narrow heads in a window, of tiles of ``FEW_KEYS``: 2 problems of 128 sequences (both GPUs), 0.93 to 0.97.
-FEW_KEYS_SEEN: Final = 128
-# An SM, of broad heads of short ragged sequences in 16 bits, since some end early (3 problems of the H100: 0.88 to 0.90
-# of the time; one of the H200: 0.92).
-SHORT_BROAD_PROGRAMS: Final = 1.5
-BROAD_BLOCK_K: Final = 64  # of broad heads of ragged batches, of one program an SM
 SLIGHTLY_UNEVEN: Final = 0.05  # of the time: no reason for fewer KV heads
 MIN_TILES: Final = 2  # of a split: they fill its pipeline
 # Of a whole sequence, in the mean, and of a ragged one of narrow heads (2 problems of both GPUs: 0.87 to 0.95).
@@ -62,52 +46,28 @@ def preferred(shape: PagedShape, device: Device) -> list[Config]:
     """List what suits a shape on a device, the best first; the last is valid wherever the shape is supported.
 
     Sequences of one length are split until each SM has two programs, if merging does not take longer; where there is
-    one for each SM without, they are not, unless a few SMs had two then. Neither are sequences of different lengths,
-    where SMs have one in the mean or all are short. Short sequences of few narrow heads are split further. But where
-    the longest is long and tiles suffice, where there are more sequences than SMs, or where splits enough for the SMs
+    one for each SM without, they are not. Neither are sequences of different lengths, where SMs have one in the mean.
+    But where the longest of these is long, where there are more sequences than SMs, or where splits enough for the SMs
     would leave more bytes of partial results than they read, programs take equal shares of the list of all tiles.
     """
     return [config for config in _candidates(_Plan(shape, device)) if idle_work(config, shape, device) is None]
 
 
 def _candidates(plan: "_Plan") -> list[Config]:
-    if plan.are_few():
-        return [plan.split_few(), *plan.flat()]
-    if plan.has_few_second():
-        return [plan.dealt_out(), *plan.flat()]
     if plan.reads.evenness == 1.0:
         return [plan.whole_heads() if plan.takes_large_tiles() else plan.split(), *plan.flat()]
-    if plan.are_short():
-        return [plan.whole_short(), *plan.flat()]
     if plan.busy >= BUSY and plan.rows == bounds.MIN_BLOCK:
         config = plan.whole()
         tiles = plan.reads.longest * config.integer("HEADS") / config.integer("BLOCK_K")
         is_long = tiles > LONG_WHOLE
     else:
         config = plan.split()
-        are_long = plan.reads.longest >= LONG_SPLIT and not plan.has_few_tiles()
-        is_long = are_long or plan.sequences > plan.device.sm_count
+        is_long = plan.reads.longest >= LONG_SPLIT or plan.sequences > plan.device.sm_count
     return plan.flat() if is_long else [config, *plan.flat()]
 
 
 class _Plan(DecodeSizes):
     """The configs that follow from the sizes of a shape on a device."""
-
-    def dealt_out(self) -> Config:
-        """Return a few splits of each sequence, more evenly shared by the SMs."""
-        return self._split(1, FEW_KEYS, SPLITS_OF_FEW_SECOND)
-
-    def whole_short(self) -> Config:
-        """Return a program a sequence and KV head, of a tile twice as large where each has an SM of its own."""
-        has_own_sm = self.sequences <= self.device.sm_count and self.has_large_memory
-        block_k = min(MAX_BLOCK_K, 2 * self.block_k if has_own_sm else self.block_k)
-        return self._split(1, self._within_context(block_k, 1), 1)
-
-    def split_few(self) -> Config:
-        """Return many splits of such sequences, a warp each, which loads up to three tiles at once."""
-        config = self._split(1, FEW_KEYS, splits := most_splits(self.shape, FEW_SPLITS))
-        tiles = self.reads.longest / (splits * FEW_KEYS)
-        return Config({**config, "num_warps": 1, "num_stages": FEW_STAGES if 1 < tiles <= FEW_STAGES - 1 else 3})
 
     def whole_heads(self) -> Config:
         """Return a program a sequence: one an SM of a large tile, where one or two KV heads each leave as many; usual
@@ -140,9 +100,7 @@ class _Plan(DecodeSizes):
         """Return splits, of two KV heads where as many are worth merging and have tiles enough; none of one tile."""
         is_even, longest = self.reads.evenness == 1.0, self.reads.longest
         if longest <= self.block_k:
-            return self._single_tile()
-        if self.is_broad and not is_even:
-            return self._split_broad()
+            return self._split(1, self._within_context(self.block_k, 1), 1)
         block_k = self.block_k
         if self.rows == MAX_BLOCK_ROWS and self.item_bytes == 2:
             block_k = min(block_k, MANY_ROWS_BLOCK_K)
@@ -151,60 +109,15 @@ class _Plan(DecodeSizes):
         several = self.heads * wanted
         if several <= worth and longest / several >= MIN_TILES * block_k / self.heads:
             splits = most_splits(self.shape, several)
-            return self._fewer_splits(self.heads, self._within_context(block_k, self.heads), splits)
+            return self._split(self.heads, self._within_context(block_k, self.heads), splits)
         splits = most_splits(self.shape, min(wanted, worth))
         keys = longest // splits // MIN_TILES if is_even else self.reads.mean // splits
-        return self._fewer_splits(1, self._cut(block_k, 1, keys), splits)
-
-    def _single_tile(self) -> Config:
-        """Return a program a sequence and KV head; it reads a tile, or two where a window begins inside the first."""
-        config = self._split(1, self._within_context(self.block_k, 1), 1)
-        if self.busy > FEW_SEQUENCES or not self.suits_narrow_window():
-            return config
-        # 4 problems of 1 to 4 sequences in windows of 128 keys (both GPUs, 2026-11-26 to 2026-11-28): 0.95 to 0.99.
-        return Config({**config, "num_stages": min(2, config.integer("num_stages"))})
+        return self._split(1, self._cut(block_k, 1, keys), splits)
 
     def flat(self) -> list[Config]:
         """Return equal shares of the list of all tiles, two an SM, or one where there are not tiles enough."""
         block_k = self._cut(self.block_k, self.heads, self.reads.mean // MIN_TILES_WHOLE)
         return [self._config(self.heads, block_k, schedule="flat", PROGRAMS_PER_SM=each) for each in (PROGRAMS, 1)]
-
-    def _fewer_splits(self, heads: int, block_k: int, splits: int) -> Config:
-        """Return splits; of sequences of one length in 16 bits rather half as many.
-
-        These have one KV head instead of two, or leave each SM one program of broad heads. Those have tiles twice as
-        long where SMs have no more than one program each.
-        """
-        if self.reads.evenness < 1.0 or self.item_bytes != 2 or splits == 1:
-            return self._split(heads, block_k, splits)
-        if heads == 2 and not self.is_broad and splits % 2 == 0:
-            # 11 drawn problems of the H200, 2026-11-28: 0.97 to 0.99 of the time.
-            return self._split(1, self._within_context(self.block_k, 1), splits // 2)
-        if self.is_broad and self.has_large_memory and 2 * block_k <= BROAD_BLOCK_K:
-            # Likewise 7 of 16/2 to 8/4 heads of 256: 0.89 to 1.0.
-            for fewer in (splits, splits // 2):
-                is_one_each = BUSY <= self.sequences * fewer / heads / self.device.sm_count <= 1.0
-                if is_one_each and self.reads.longest * heads >= MIN_TILES * 2 * block_k * fewer:
-                    return self._split(heads, 2 * block_k, fewer)
-        return self._split(heads, block_k, splits)
-
-    def _split_broad(self) -> Config:
-        """Return splits of broad heads of ragged batches: one program an SM, of two KV heads if that leaves one.
-
-        Of short sequences in 16 bits there are half as many again.
-        """
-        worth, programs = worth_merging(self.shape, self.device, self.sequences), float(self.device.sm_count)
-        if self.reads.longest < SHORT and self.item_bytes == 2:
-            programs *= SHORT_BROAD_PROGRAMS
-            worth *= math.sqrt(2)  # many splits leave partial results in 16 bits, half the merging
-        for heads in (self.heads, 1):
-            splits = most_splits(self.shape, min(worth, heads * programs / self.sequences))
-            if self.sequences * splits / heads >= MOSTLY * programs:
-                break
-        block_k = self.block_k
-        if self.has_large_memory:
-            block_k = min(BROAD_BLOCK_K, power_of_two(LARGE_TILE_BYTES // self.key_bytes + 1) // 2)
-        return self._split(heads, self._cut(block_k, heads, self.reads.longest // splits), splits)
 
     def _cut(self, block_k: int, heads: int, tokens: int) -> int:
         """Return the keys of a tile that is no longer than so many tokens of its heads, nor than the context."""
@@ -219,8 +132,6 @@ class _Plan(DecodeSizes):
         is_narrow = self.width_v <= NARROW and self.reads.evenness < 1.0
         least = MIN_TILES_NARROW if is_narrow else MIN_TILES_WHOLE
         block_k = self._cut(block_k, heads, self.reads.mean // least)
-        if self.suits_narrow_window() and self.reads.longest <= FEW_KEYS_SEEN:
-            block_k = min(block_k, FEW_KEYS)
         return self._split(heads, block_k, 1, warps)
 
     def _split(self, heads: int, block_k: int, splits: int, warps: int = 4) -> Config:
@@ -229,14 +140,9 @@ class _Plan(DecodeSizes):
             "COMBINE": "kernel",
             "PARTIALS": partials_type(self.shape, splits),
         }
-        if self.is_broad and self.item_bytes == 1 and block_k >= BROAD_BLOCK_K and self.has_large_memory:
-            warps = LARGE_TILE_WARPS  # they convert many values
-        if block_k == FEW_KEYS and self.suits_few_warps():
-            warps = FEW_KEYS_WARPS
-        most_stages = 2 if self.is_crowded(heads, block_k, splits) else 3
-        return self._config(heads, block_k, warps, most_stages, schedule="split", **amounts)
+        return self._config(heads, block_k, warps, schedule="split", **amounts)
 
-    def _config(self, heads: int, block_k: int, warps: int = 4, most_stages: int = 3, **schedule: Value) -> Config:
+    def _config(self, heads: int, block_k: int, warps: int = 4, **schedule: Value) -> Config:
         stages = (self.room - self.bytes_beside(block_k)) // (block_k * self.key_bytes) + 1
         return Config(
             schedule=schedule["schedule"],
@@ -245,6 +151,6 @@ class _Plan(DecodeSizes):
             BLOCK_K=block_k,
             **{name: schedule.get(name) for name in ("NUM_SPLITS", "PROGRAMS_PER_SM", "COMBINE", "PARTIALS")},
             num_warps=8 if is_wide(self.shape) else warps,
-            num_stages=max(2, min(most_stages, stages)) if self.device.has("async_copies") else 1,
+            num_stages=max(2, min(3, stages)) if self.device.has("async_copies") else 1,
             **bounds.usual_wave_hints(self.device),
         )

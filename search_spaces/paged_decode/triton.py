@@ -1,5 +1,6 @@
 """The space of paged decode in Triton: parameters, validity and default."""
 
+import itertools
 import math
 from typing import Final
 
@@ -11,6 +12,7 @@ from autotune.rounding import power_of_two
 from autotune.search_spaces import bounds, compiled_tiles
 from autotune.search_spaces.paged_decode.decode_default import preferred
 from autotune.search_spaces.paged_decode.decode_merging import SPLITS
+from autotune.search_spaces.paged_decode.decode_ranking import is_ranked, ranked
 from autotune.search_spaces.paged_decode.decode_sizes import WIDE, is_wide
 from autotune.search_spaces.paged_decode.decode_work import idle_work, lanes
 from autotune.search_spaces.paged_decode.operation import unsupported, why_latent
@@ -118,11 +120,12 @@ def _needless_partials(config: Config, shape: PagedShape) -> str | None:
 def default(shape: PagedShape, device: Device) -> Config:
     """Return a config that fits every GPU of its family, by the least shared memory that one has.
 
-    See ``decode_default`` for how it is chosen, and what it was judged by.
+    See ``decode_ranking`` for how it is chosen where trials are recorded, ``decode_default`` for how elsewhere.
     """
     if (problem := why_unsupported(shape, device)) is not None:
         raise InvalidShapeError(problem)
-    *candidates, last = preferred(shape, device)
+    *others, last = preferred(shape, device)
+    candidates = itertools.chain(ranked(shape, device) if is_ranked(shape, device) else (), others)
     return next((config for config in candidates if reject(config, shape, device) is None), last)
 
 

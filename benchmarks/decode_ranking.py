@@ -1,0 +1,220 @@
+"""Fit the networks that rank configs of paged decode to all recordings: ``python -m benchmarks.decode_ranking``.
+
+They ship beside the space (``autotune.search_spaces.paged_decode.decode_ranking``) and are its default on Hopper. Needs
+no GPU, and some ten minutes of a core. A sixteenth of the recorded shapes at a time is left out as well: what networks
+that never saw them would serve, among the configs that were timed there, is printed and kept beside the networks, where
+portfolios find what to expect of them (``benchmarks.fitted_defaults``).
+
+A network is fitted to two ends at once: its estimates differ from the logarithms of times as little as possible, near
+the best above all, up to an amount that each shape's share; and what is served, softly, loses the least.
+"""
+
+import argparse
+import io
+import math
+import random
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from autotune.registry import get_implementation
+from autotune.search_spaces.paged_decode import decode_ranking
+from autotune.search_spaces.paged_decode.decode_features import ConfigColumns, features
+from autotune.search_spaces.paged_decode.decode_ranking import TILE, Networks
+from autotune.shape import PagedShape
+from autotune.space import Config
+from autotune.table.files import write_bytes
+from autotune.tuning import nearest_rank
+from benchmarks.console import print_head, print_row
+from benchmarks.fitted_defaults import DECODE_NETWORKS, name_of
+from benchmarks.merge import RESULTS
+from benchmarks.portfolios import tables_of
+from benchmarks.recorded_shapes import RecordedShape, read_recordings
+
+OPERATION, IMPLEMENTATION = "paged_decode", "triton"
+NEAR, LEAST_SHAPES = 1.03, 8  # a tile is a candidate that came so near to the best of so many shapes
+NETWORK_COUNT: Final = 10
+HIDDEN: Final = 32
+EPOCHS: Final = 100
+SHAPES_AT_ONCE: Final = 16
+LEARNING_RATE: Final = 6e-3
+DROPPED: Final = 0.1  # of hidden values
+MOST: Final = 1.2  # of logarithms: what is slower is bad alike
+NEARNESS: Final = 2.0  # how fast the weight of a time falls as it grows
+SOFTNESS: Final = 0.01  # of estimates that are as good as the least
+FITTING: Final = 10.0  # the weight of times beside that of what is served
+FOLDS, NETWORKS_OF_FOLD = 16, 5
+
+Matrix = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """The features of the configs that were timed for a shape, and the logarithms of their times over the best's."""
+
+    shape: RecordedShape
+    configs: tuple[Config, ...]
+    given: NDArray[np.float64]  # [configs, features]
+    losses: NDArray[np.float64]  # [configs]
+
+
+def read(results: Path = RESULTS) -> list[Recording]:
+    """Read every shape of which two configs or more were timed."""
+    implementation = get_implementation(OPERATION, IMPLEMENTATION)
+    found = []
+    for each in read_recordings(implementation, tables_of(implementation, results)):
+        shape, device = each.shape, each.device
+        timed = tuple(config for config, ratio in each.ratios.items() if ratio < math.inf)
+        if isinstance(shape, PagedShape) and decode_ranking.is_ranked(shape, device) and len(timed) > 1:
+            losses = np.log([each.ratios[config] for config in timed])
+            found.append(Recording(each, timed, features(shape, device, ConfigColumns.of(timed)), losses))
+    return found
+
+
+def choose_tiles(recordings: Iterable[Recording]) -> list[tuple[int, ...]]:
+    """List the tiles that came near to the best of enough shapes."""
+    counts = Counter[tuple[int, ...]]()
+    for each in recordings:
+        near = zip(each.configs, each.losses, strict=True)
+        counts.update({tile_of(config) for config, loss in near if loss <= math.log(NEAR)})
+    return sorted(tile for tile, count in counts.items() if count >= LEAST_SHAPES)
+
+
+def tile_of(config: Config) -> tuple[int, ...]:
+    """Return what of a config is no amount of work, in the order of ``TILE``."""
+    sizes = (config.integer(name) for name in TILE[:-2])
+    return (*sizes, int(config["schedule"] == "flat"), int(config["COMBINE"] == "last"))
+
+
+def fit(recordings: Sequence[Recording], networks: int) -> Networks:
+    """Fit so many networks, each by a seed of its own."""
+    given = np.concatenate([each.given for each in recordings])
+    low, high, mean, scale = (
+        np.asarray(each, dtype=np.float32)
+        for each in (given.min(axis=0), given.max(axis=0), given.mean(axis=0), given.std(axis=0) + 1e-6)
+    )
+    scaled = [((each.given - mean) / scale).astype(np.float32) for each in recordings]
+    losses = [np.minimum(each.losses, MOST).astype(np.float32) for each in recordings]
+    fitted = [_layers(_fit_one(scaled, losses, seed)) for seed in range(networks)]
+    first, second, last = (np.stack(layers) for layers in zip(*fitted, strict=True))
+    tiles = np.array(choose_tiles(recordings), dtype=np.int64)
+    return Networks(low, high, mean, scale, first, second, last, tiles)
+
+
+def _fit_one(given: Sequence[Matrix], losses: Sequence[Matrix], seed: int) -> torch.nn.Sequential:
+    torch.manual_seed(seed)
+    shuffled = random.Random(seed)
+    network = torch.nn.Sequential(
+        *(torch.nn.Linear(given[0].shape[1], HIDDEN), torch.nn.SiLU(), torch.nn.Dropout(DROPPED)),
+        *(torch.nn.Linear(HIDDEN, HIDDEN), torch.nn.SiLU(), torch.nn.Dropout(DROPPED)),
+        torch.nn.Linear(HIDDEN, 1),
+    )
+    optimizer = torch.optim.AdamW(network.parameters(), weight_decay=0.01)
+    steps = EPOCHS * math.ceil(len(given) / SHAPES_AT_ONCE)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, total_steps=steps)
+    for _ in range(EPOCHS):
+        order = list(range(len(given)))
+        shuffled.shuffle(order)
+        for begin in range(0, len(order), SHAPES_AT_ONCE):
+            some = order[begin : begin + SHAPES_AT_ONCE]
+            optimizer.zero_grad()
+            lost = _objective(network, [given[place] for place in some], [losses[place] for place in some])
+            lost.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            schedule.step()
+    return network.eval()
+
+
+def _objective(network: torch.nn.Module, given: Sequence[Matrix], losses: Sequence[Matrix]) -> torch.Tensor:
+    """Return the mean over shapes of what estimates and what is served lose."""
+    shapes = len(given)
+    of_shape = torch.repeat_interleave(torch.arange(shapes), torch.tensor([len(each) for each in losses]))
+    estimates = network(torch.from_numpy(np.concatenate(given)))[:, 0]
+    wanted = torch.from_numpy(np.concatenate(losses))
+
+    def sum_by_shape(values: torch.Tensor) -> torch.Tensor:
+        return torch.zeros(shapes).index_add(0, of_shape, values)
+
+    weights = torch.exp(-NEARNESS * wanted)
+    weights = weights / sum_by_shape(weights)[of_shape]
+    errors = estimates - wanted
+    errors = errors - sum_by_shape(weights * errors)[of_shape]
+    least = torch.full((shapes,), math.inf).scatter_reduce(0, of_shape, estimates.detach(), "amin")
+    served = torch.exp((least[of_shape] - estimates) / SOFTNESS)
+    served = served / sum_by_shape(served)[of_shape]
+    lost: torch.Tensor = ((FITTING * weights * errors**2).sum() + (served * wanted).sum()) / shapes
+    return lost
+
+
+def _layers(network: torch.nn.Sequential) -> tuple[Matrix, Matrix, Matrix]:
+    """Return the weights of the three layers, each with what is added as its last row; nothing is in the last layer,
+    since a shape's configs are compared with each other alone."""
+    first, second, last = (layer for layer in network if isinstance(layer, torch.nn.Linear))
+    with_added = [torch.cat((layer.weight.T, layer.bias[None])).detach().numpy() for layer in (first, second)]
+    return with_added[0], with_added[1], last.weight[0].detach().numpy()
+
+
+def leave_out(recordings: Sequence[Recording]) -> Iterator[tuple[Recording, float]]:
+    """Yield each recording, and what is lost where networks that never saw its shape choose among its timed configs."""
+    shapes = sorted({repr(each.shape.shape) for each in recordings})
+    random.Random(0).shuffle(shapes)
+    for fold in range(FOLDS):
+        out = set(shapes[fold::FOLDS])
+        networks = fit([each for each in recordings if repr(each.shape.shape) not in out], NETWORKS_OF_FOLD)
+        for each in recordings:
+            if repr(each.shape.shape) in out:
+                yield each, math.expm1(each.losses[np.argmin(networks.rank(each.given))])
+
+
+def save(networks: Networks, lost: Iterable[tuple[Recording, float]], path: Path = DECODE_NETWORKS) -> None:
+    """Write networks, and what was lost at the shapes that time enough configs to say."""
+    regrets = {
+        name_of(each.shape.shape, each.shape.device): regret if each.shape.is_broad else math.nan
+        for each, regret in lost
+    }
+    buffer = io.BytesIO()
+    np.savez_compressed(
+        buffer,
+        **networks._asdict(),
+        left_out=np.array(list(regrets)),
+        left_out_regret=np.array(list(regrets.values())),
+    )
+    write_bytes(path, buffer.getvalue())
+
+
+def print_lost(lost: Iterable[tuple[Recording, float]]) -> None:
+    """Print what is lost by device, of shapes that timed enough configs to say."""
+    regrets: dict[str, list[float]] = {}
+    for recording, regret in lost:
+        if recording.shape.is_broad:
+            regrets.setdefault(recording.shape.device.name, []).append(regret)
+    print_head("left out, on an", "shapes", "median", "95th percentile", "worst")
+    for name, each in sorted(regrets.items()):
+        print_row(name, len(each), *(f"{nearest_rank(each, share):.1%}" for share in (0.5, 0.95, 1.0)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.decode_ranking",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--results", type=Path, default=RESULTS, help="the tables [default: results/]")
+    given = parser.parse_args()
+    torch.set_num_threads(1)  # sums in one order, whatever a machine has
+    recordings = read(given.results)
+    networks, lost = fit(recordings, NETWORK_COUNT), list(leave_out(recordings))
+    save(networks, lost)
+    size = DECODE_NETWORKS.stat().st_size
+    print(f"{len(recordings)} shapes, {len(networks.tiles)} tiles: {DECODE_NETWORKS.name}, {size} bytes")
+    print_lost(lost)
+
+
+if __name__ == "__main__":
+    main()

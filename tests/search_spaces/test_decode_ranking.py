@@ -1,0 +1,146 @@
+"""What ranks configs of paged decode: its features against counting, its networks against torch, its candidates."""
+
+import itertools
+import math
+from dataclasses import replace
+from statistics import median
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from autotune.device import NVIDIA_H200
+from autotune.search_spaces.paged_decode.decode_default import preferred
+from autotune.search_spaces.paged_decode.decode_features import ConfigColumns, features
+from autotune.search_spaces.paged_decode.decode_ranking import (
+    AGREED,
+    CAUTION,
+    Networks,
+    candidates,
+    is_ranked,
+    ranked,
+    read_networks,
+)
+from autotune.search_spaces.paged_decode.triton import IMPLEMENTATION
+from autotune.shape import PagedShape
+from autotune.space import Config
+from benchmarks.merge import RESULTS
+from benchmarks.portfolios import tables_of
+from benchmarks.recorded_shapes import read_recordings
+
+SPACE = IMPLEMENTATION.space
+
+
+def shape_of(**fields: Any) -> PagedShape:
+    sizes = {"batch": 4, "heads": 32, "kv_heads": 8, "max_context": 8192, "head_dim": 128}
+    return PagedShape(**{**sizes, **fields})
+
+
+def config_of(**values: Any) -> Config:
+    usual = {"schedule": "split", "BLOCK_ROWS": 16, "HEADS": 2, "BLOCK_K": 64, "NUM_SPLITS": 8, "PROGRAMS_PER_SM": None}
+    usual |= {"COMBINE": "kernel", "PARTIALS": "float32", "num_warps": 4, "num_stages": 3}
+    return Config({**usual, **dict.fromkeys(("waves_per_eu", "matrix_instr_nonkdim", "kpack")), **values})
+
+
+def logarithms(shape: PagedShape, config: Config) -> set[float]:
+    (row,) = features(shape, NVIDIA_H200, ConfigColumns.of([config]))
+    return {round(2.0**value, 6) for value in row}
+
+
+def test_features_hold_what_counting_says() -> None:
+    """4 x 8 KV heads by two, in 8 splits: 128 programs, each of 1024 tokens by 32, of two arrays of 128 x 2 bytes."""
+    found = logarithms(shape_of(), config_of())
+    tile = 64 * 2 * 128 * 2
+    programs, tokens = 4 * 8 // 2 * 8, 32
+    partial_bytes = 8 * 4 * 32 * 128 * 4
+    for expected in (programs / 132, tokens, 1024 / tokens, tile, 2 * tile + 16 * (128 + 64) * 2, partial_bytes):
+        assert round(expected, 6) in found
+    assert round(3.0, 6) in found  # programs that an SM's memory holds at once
+
+
+def test_equal_shares_have_a_mean_of_tiles() -> None:
+    config = config_of(schedule="flat", NUM_SPLITS=None, PROGRAMS_PER_SM=2, COMBINE=None, PARTIALS=None)
+    found = logarithms(shape_of(), config)
+    assert round(4 * 4 * 8192 / 32 / 264, 6) in found  # tiles of a program
+    assert round(math.ceil(4 * 4 * 8192 / 32 / 264), 6) in found
+
+
+def test_networks_compute_what_torch_does() -> None:
+    torch.manual_seed(0)
+    modules = [
+        torch.nn.Sequential(
+            *(torch.nn.Linear(5, 4), torch.nn.SiLU(), torch.nn.Linear(4, 4), torch.nn.SiLU()),
+            torch.nn.Linear(4, 1, bias=False),
+        )
+        for _ in range(3)
+    ]
+    layers = [[each for each in module if isinstance(each, torch.nn.Linear)] for module in modules]
+
+    def stacked(place: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+        both = [torch.cat((each[place].weight.T, each[place].bias[None])).detach() for each in layers]
+        return torch.stack(both).numpy()
+
+    last = torch.stack([each[2].weight[0].detach() for each in layers]).numpy()
+    low, high = np.full(5, -1.0, np.float32), np.full(5, 2.0, np.float32)
+    networks = Networks(low, high, low * 0.5, high, stacked(0), stacked(1), last, np.zeros((0, 7), np.int64))
+    given = torch.randn(AGREED, 5, dtype=torch.float64) * 2
+    scaled = ((given.clamp(-1.0, 2.0) + 0.5) / 2.0).float()
+    estimates = torch.stack([module(scaled)[:, 0] for module in modules]).detach()
+    estimates -= estimates.mean(dim=1, keepdim=True)  # all of them are among the best
+    expected = estimates.mean(dim=0) + CAUTION * estimates.std(dim=0, correction=0)
+    np.testing.assert_allclose(networks.rank(given.numpy()), expected.numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_candidates_are_configs_of_the_space(dtype: str) -> None:
+    """Nothing but their tile or amounts can be wrong for a shape; each is listed once."""
+    listed, columns = candidates(dtype)
+    assert len(set(listed)) == len(listed) == len(columns.rows)
+    names = [parameter.name for parameter in SPACE.parameters]
+    allowed = {parameter.name: {*parameter.values, None} for parameter in SPACE.parameters}
+    for config in listed:
+        assert list(config) == names
+        assert all(config[name] in allowed[name] | {dtype} for name in names), config
+    assert {config["PARTIALS"] for config in listed} == {"float32", dtype, None}
+
+
+def test_the_first_valid_candidate_is_the_default() -> None:
+    for batch, context, heads, kv_dtype in itertools.product(
+        (1, 7, 300), (1, 100, 8192, 10**6), ((8, 1), (32, 32), (71, 1)), ("bfloat16", "int8")
+    ):
+        fields = {"batch": batch, "max_context": context, "kv_dtype": kv_dtype}
+        shape = shape_of(**fields, heads=heads[0], kv_heads=heads[1])
+        default = SPACE.default(shape, NVIDIA_H200)
+        assert SPACE.why_invalid(default, shape, NVIDIA_H200) is None
+        assert default == next(
+            each for each in ranked(shape, NVIDIA_H200) if not SPACE.why_invalid(each, shape, NVIDIA_H200)
+        )
+
+
+@pytest.mark.parametrize("fields", [{"seq_q": 4}, {"dtype": "float32"}, {"head_dim": 512}])
+def test_what_was_not_recorded_follows_the_rules(fields: dict[str, Any]) -> None:
+    shape = shape_of(**fields)
+    assert not is_ranked(shape, NVIDIA_H200)
+    assert SPACE.default(shape, NVIDIA_H200) == preferred(shape, NVIDIA_H200)[0]
+    a100 = replace(NVIDIA_H200, name="NVIDIA A100-SXM4-80GB", arch="sm_80")
+    assert is_ranked(shape_of(), NVIDIA_H200)
+    assert not is_ranked(shape_of(), a100)
+
+
+def test_what_ships_is_near_the_best_of_what_was_recorded() -> None:
+    """In sample: that the networks belong to these features and this order, not how near new shapes are."""
+    recordings = read_recordings(IMPLEMENTATION, tables_of(IMPLEMENTATION, RESULTS))
+    broad = [each for each in recordings if each.is_broad and isinstance(each.shape, PagedShape)]
+    regrets = [regret for each in broad if (regret := each.regret(None)) is not None]
+    assert len(regrets) >= len(broad) / 2
+    assert median(regrets) < 0.01
+    assert sum(regret > 0.08 for regret in regrets) < 0.05 * len(regrets)
+
+
+def test_weights_are_finite_and_belong_to_the_features() -> None:
+    networks = read_networks()
+    given = features(shape_of(), NVIDIA_H200, candidates("bfloat16")[1])
+    assert given.shape[1] == len(networks.low) == networks.first.shape[1] - 1
+    assert all(np.isfinite(array).all() for array in networks)
+    assert np.isfinite(networks.rank(given)).all()
