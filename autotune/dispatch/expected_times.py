@@ -36,8 +36,8 @@ def expected_times(here: Likeness, met: "Sequence[tuple[Assignment, float]]") ->
     regression (Hoerl and Kennard, Technometrics 12, 1970), and the trend's errors at the recorded shapes, weighted by
     their votes (regression kriging with inverse distances; Hengl, Heuvelink and Rossiter, Computers & Geosciences 33,
     2007). A trend is needed since which implementation is faster turns round with sizes that few shapes are recorded
-    of. The one so chosen is 0.6, 1.6 and 0.8 % behind the best of all in the mean of 290, 31 and 32 shapes of dense
-    attention, packed sequences and paged prefill that are left out (NVIDIA H200 and H100, 2026-11-28; ``python -m
+    of. The one so chosen is 0.6, 1.6 and 0.8 % behind the best of all in the mean of 307, 31 and 32 shapes of dense
+    attention, packed sequences and paged prefill that are left out (NVIDIA H200 and H100, 2026-11-29; ``python -m
     benchmarks.portfolios --list``). No size counts as beyond those recorded.
 
     Args:

@@ -9,6 +9,7 @@ import pytest
 
 from autotune.device import NVIDIA_H200
 from autotune.search_spaces.paged_decode.decode_features import ConfigColumns, features
+from autotune.search_spaces.paged_decode.decode_ranking import Networks
 from autotune.search_spaces.paged_decode.triton import IMPLEMENTATION
 from autotune.shape import PagedShape
 from benchmarks import decode_ranking, fitted_defaults
@@ -56,7 +57,7 @@ def test_shapes_are_left_out_and_what_they_lose_is_kept(
     seen: list[set[str]] = []
     fit = decode_ranking.fit
 
-    def noted(given: list[Recording], networks: int) -> decode_ranking.Networks:
+    def noted(given: list[Recording], networks: int) -> Networks:
         seen.append({repr(each.shape.shape) for each in given})
         return fit(given, 1)
 

@@ -38,7 +38,14 @@ def shape_of(**fields: Any) -> PagedShape:
 
 
 def config_of(**values: Any) -> Config:
-    usual = {"schedule": "split", "BLOCK_ROWS": 16, "HEADS": 2, "BLOCK_K": 64, "NUM_SPLITS": 8, "PROGRAMS_PER_SM": None}
+    usual: dict[str, Any] = {
+        "schedule": "split",
+        "BLOCK_ROWS": 16,
+        "HEADS": 2,
+        "BLOCK_K": 64,
+        "NUM_SPLITS": 8,
+        "PROGRAMS_PER_SM": None,
+    }
     usual |= {"COMBINE": "kernel", "PARTIALS": "float32", "num_warps": 4, "num_stages": 3}
     return Config({**usual, **dict.fromkeys(("waves_per_eu", "matrix_instr_nonkdim", "kpack")), **values})
 
