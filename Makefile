@@ -50,7 +50,8 @@ docs: $(DOCS_STAMP)  ## build the documentation into site/, where a warning is a
 	@NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs build --quiet --strict
 	@echo "open site/index.html"
 
-# After new recordings below results/, or a changed default of a space: without them many tests say what is old.
+# After new recordings below results/, or a changed default of a space: without them many tests say what is old. What is
+# fitted to recordings comes before: benchmarks.fit_decode, and what schedule_times and triton_times print.
 recorded: $(STAMP)  ## compute what follows from results/ anew: portfolios, binaries of other Tritons, pages, goldens
 	@$(RUN) benchmarks.portfolios >/dev/null
 	@$(RUN) benchmarks.toolchain_drift --prune >/dev/null

@@ -11,6 +11,7 @@ import numpy as np
 from autotune.device import Device
 from autotune.implementation import Implementation
 from autotune.search_spaces.paged_decode import decode_ranking
+from autotune.search_spaces.paged_decode.decode_ranking import name_of
 from autotune.shape import Shape
 
 DECODE_NETWORKS: Final = Path(decode_ranking.__file__).resolve().parent / decode_ranking.NETWORKS
@@ -18,20 +19,18 @@ DECODE_NETWORKS: Final = Path(decode_ranking.__file__).resolve().parent / decode
 FITTED: Final[dict[str, Path]] = {"paged_decode/triton": DECODE_NETWORKS}
 
 
-def name_of(shape: Shape, device: Device) -> str:
-    """Name a shape on a device."""
-    return f"{device.name}: {shape!r}"
-
-
-def is_fitted(implementation: Implementation[Any], shape: Shape, device: Device) -> bool:
-    """Return True if what an implementation's default is for a shape was fitted to what is recorded of it."""
-    return implementation.title in FITTED and name_of(shape, device) in _losses(FITTED[implementation.title])
+def is_fitted(implementation: Implementation[Any], shape: Shape) -> bool:
+    """Return True if what an implementation's default is for a shape was fitted to what is recorded of it, on any
+    device."""
+    return implementation.title in FITTED and any(
+        name.endswith(f": {shape!r}") for name in _losses(FITTED[implementation.title])
+    )
 
 
 def left_out_loss(implementation: Implementation[Any], shape: Shape, device: Device) -> float | None:
     """Return what was lost at a shape by a default that was fitted without it, 0.02 for 2 %; None where too few configs
-    were timed to say."""
-    lost = _losses(FITTED[implementation.title])[name_of(shape, device)]
+    were timed on the device to say."""
+    lost = _losses(FITTED[implementation.title]).get(name_of(shape, device), math.nan)
     return None if math.isnan(lost) else lost
 
 

@@ -127,7 +127,7 @@ def _assign_class(
         rows = _assigned(implementation, [None], recordings)
         known = [
             left_out_loss(implementation, each.shape, each.device)
-            if is_fitted(implementation, each.shape, each.device)
+            if is_fitted(implementation, each.shape)
             else default_regret(each, recordings, apart)  # which depends on no other shape
             for each in recordings
         ]

@@ -1,4 +1,6 @@
-"""The default of paged decode where no recording ranks configs: by the sizes of a batch alone.
+"""The default of paged decode by the sizes of a batch alone: of several queries, float32, wide heads, and elsewhere.
+
+That is wherever ``decode_ranking`` does not rank: on other architectures than Hopper above all.
 
 A decode reads keys and values once and hardly computes: its time is that of reading them, while every SM has enough
 bytes in flight, and what programs take to begin and partial results to be merged. Constants were chosen by the grids

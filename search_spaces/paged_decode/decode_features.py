@@ -68,6 +68,10 @@ class ConfigColumns(NamedTuple):
             ),
         )
 
+    def at(self, places: NDArray[np.int64]) -> "ConfigColumns":
+        """Return the columns of some of the configs."""
+        return self._replace(**{name: column[places] for name, column in self._asdict().items()})
+
 
 def features(shape: PagedShape, device: Device, configs: ConfigColumns) -> Numbers:
     """Return a row for each config."""

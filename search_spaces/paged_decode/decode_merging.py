@@ -13,6 +13,9 @@ from autotune.search_spaces import bounds
 from autotune.search_spaces.paged_decode.decode_work import keys_read, outweighs_reading
 from autotune.shape import PagedShape
 
+PROGRAMS_PER_SM: Final = (1, 2, 3, 4, 6, 8)
+MAX_SPLITS_LAST: Final = 8  # that one program merges: with 16 and more it took longer than a second kernel
+MIN_SPLITS_HALF: Final = 8  # below, partial results are too few for their type to matter
 SPLITS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128)
 USUAL: Final = 128  # numbers of a row of most heads
 # Splits shorten reading as their number, and lengthen merging as much: together least where they follow the square

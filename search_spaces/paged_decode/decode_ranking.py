@@ -3,10 +3,11 @@
 Each network estimates the logarithm of a config's time over that of the best for the same shape, up to an amount that
 all configs of a shape share. Candidates are ranked by the mean of the estimates and what they differ by: of many
 candidates the one that seems the fastest is likely one that is little known, and there the networks disagree. They were
-fitted to what ships in ``results/`` (``python -m benchmarks.decode_ranking``); docs/dispatch.md has what they lose.
+fitted to what ships in ``results/`` (``python -m benchmarks.fit_decode``); docs/dispatch.md has what they lose.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any, Final, NamedTuple
@@ -15,24 +16,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.device import Device
-from autotune.dtypes import ITEM_BYTES, KV_ITEM_BYTES
+from autotune.dtypes import ITEM_BYTES
+from autotune.search_spaces import bounds
 from autotune.search_spaces.paged_decode.decode_features import ConfigColumns, features
-from autotune.search_spaces.paged_decode.decode_merging import SPLITS
+from autotune.search_spaces.paged_decode.decode_merging import MAX_SPLITS_LAST, MIN_SPLITS_HALF, PROGRAMS_PER_SM, SPLITS
 from autotune.search_spaces.paged_decode.decode_sizes import is_wide
-from autotune.shape import PagedShape
+from autotune.shape import PagedShape, Shape
 from autotune.space import Config
 
 NETWORKS: Final = "decode_networks.npz"
-PROGRAMS_PER_SM: Final = (1, 2, 3, 4, 6, 8)
-HALF_SPLITS: Final = 8  # from which on partial results may have 16 bits
-# Standard deviations of estimates. Of what networks chose, for 111 shapes of which more was recorded after they were
-# fitted, 5 of 77 configs that were timed took more than 1.2 times the best by the mean alone, and 1 of 70 with two of
-# them (NVIDIA H200, 2026-11-29).
+# Standard deviations of estimates. Of the configs chosen for 111 shapes that gained recordings after a fit, 5 of the 77
+# timed took over 1.2 times the best where the mean alone chose, 1 of 70 with this (NVIDIA H200, 2026-11-29).
 CAUTION: Final = 2.0
 AGREED: Final = 64  # the best by the mean, on whose mean all networks are made to agree
-FIXED: Final = ("waves_per_eu", "matrix_instr_nonkdim", "kpack")  # which recorded GPUs lack
+KEPT: Final = 4096  # choices
+
+Reject = Callable[[Config, PagedShape, Device], str | None]
 
 Numbers = NDArray[np.floating[Any]]  # of single precision, which takes a third of the time of double
+
+
+# Of a candidate: what is no amount of work. The last two are 1 for ``schedule`` flat, and for ``COMBINE`` last.
+TILE: Final = ("BLOCK_ROWS", "HEADS", "BLOCK_K", "num_warps", "num_stages", "is_flat", "is_last")
 
 
 class Networks(NamedTuple):
@@ -62,9 +67,6 @@ class Networks(NamedTuple):
         return ranks
 
 
-TILE: Final = ("BLOCK_ROWS", "HEADS", "BLOCK_K", "num_warps", "num_stages", "is_flat", "is_last")
-
-
 def _swish(values: Numbers) -> Numbers:
     """Return x * sigmoid(x) (Ramachandran, Zoph and Le, "Searching for Activation Functions", 2017)."""
     return values / (1.0 + np.exp(-values))
@@ -73,19 +75,59 @@ def _swish(values: Numbers) -> Numbers:
 @cache
 def read_networks() -> Networks:
     """Read what ships."""
-    with (files(__package__) / NETWORKS).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+    with _open() as arrays:
         return Networks(**{name: arrays[name] for name in Networks._fields})
 
 
+@contextmanager
+def _open() -> Iterator[Mapping[str, NDArray[Any]]]:
+    with (files(__package__) / NETWORKS).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+        yield arrays
+
+
 def is_ranked(shape: PagedShape, device: Device) -> bool:
-    """Return True for decodes as recorded: one query a sequence, 16 bits over caches of 16 or 8, on Hopper."""
+    """Return True for decodes much as recorded: one query a sequence, in 16 bits over a cache of the same type or of
+    e4m3, on Hopper. Other layouts, sizes of pages and models of GPU than the recorded ones are taken to be alike."""
     return (
         shape.seq_q == 1
         and ITEM_BYTES[shape.dtype] == 2
-        and KV_ITEM_BYTES[shape.kv_dtype] <= 2
+        and shape.kv_dtype in (shape.dtype, "float8_e4m3fn")
         and not is_wide(shape)
         and device.has("wgmma")
     )
+
+
+def first_valid(shape: PagedShape, device: Device, reject: Reject) -> Config | None:
+    """Return the best candidate that is valid; None where none is. It is kept, and that of recorded shapes ships."""
+    place = _recorded_choices().get(name_of(shape, device))
+    if place is not None:
+        config = candidates(shape.dtype)[0][place]
+        return config if reject(config, shape, device) is None else None
+    return _first_valid(shape, device, device.sm_count, device.memory_mib, reject)
+
+
+@lru_cache(maxsize=KEPT)
+def _first_valid(shape: PagedShape, device: Device, sm_count: int, memory_mib: int, reject: Reject) -> Config | None:
+    """Choose, for a device that has so many SMs and so much memory, which are no part of its identity."""
+    return next((config for config in ranked(shape, device) if reject(config, shape, device) is None), None)
+
+
+def name_of(shape: Shape, device: Device) -> str:
+    """Name a shape on a device, as far as its choice depends on it."""
+    return f"{device.name}, {device.sm_count} SMs, {device.memory_mib} MiB: {shape!r}"
+
+
+@cache
+def _recorded_choices() -> Mapping[str, int]:
+    """Return the places among ``candidates`` of what is chosen for recorded shapes, of which tables have hundreds."""
+    with _open() as arrays:
+        return dict(zip(arrays["recorded"].tolist(), arrays["chosen"].tolist(), strict=True))
+
+
+def forget() -> None:
+    """Forget what was read and chosen, as after other networks were written."""
+    for kept in (read_networks, candidates, _recorded_choices, _first_valid):
+        kept.cache_clear()
 
 
 def ranked(shape: PagedShape, device: Device) -> Iterator[Config]:
@@ -98,9 +140,22 @@ def ranked(shape: PagedShape, device: Device) -> Iterator[Config]:
         'split'
     """
     listed, columns = candidates(shape.dtype)
-    estimates = read_networks().rank(features(shape, device, columns))
-    for place in np.argsort(estimates, kind="stable"):
+    (places,) = np.nonzero(may_suit(columns, shape))
+    given = features(shape, device, columns.at(places))
+    for place in places[np.argsort(read_networks().rank(given), kind="stable")]:
         yield listed[place]
+
+
+def may_suit(columns: ConfigColumns, shape: PagedShape) -> NDArray[np.bool_]:
+    """Return which candidates have heads, rows and splits that a shape has: most that have not are passed over so."""
+    rows = columns.heads * shape.group
+    suits: NDArray[np.bool_] = (
+        (shape.kv_heads % columns.heads == 0)
+        & ((columns.heads == 1) | (rows <= bounds.MIN_BLOCK))
+        & (columns.rows < np.maximum(2 * rows, bounds.MIN_BLOCK + 1))
+        & (columns.splits * columns.block_k < columns.heads * shape.max_context + columns.block_k)
+    )
+    return suits
 
 
 @lru_cache(maxsize=8)
@@ -125,12 +180,12 @@ def _with_amounts(tile: list[int], dtype: str) -> Iterator[Config]:
             PARTIALS=partials,
             num_warps=warps,
             num_stages=stages,
-            **dict.fromkeys(FIXED),
+            **dict.fromkeys(parameter.name for parameter in bounds.WAVE_HINTS),  # which recorded GPUs lack
         )
 
     if is_flat:
         yield from (config("flat", None, each, None) for each in PROGRAMS_PER_SM)
         return
-    for splits in SPLITS:
-        for partials in ("float32", dtype) if splits >= HALF_SPLITS else ("float32",):
+    for splits in (each for each in SPLITS if 1 < each <= MAX_SPLITS_LAST) if is_last else SPLITS:
+        for partials in ("float32", dtype) if splits >= MIN_SPLITS_HALF else ("float32",):
             yield config("split", splits, None, partials)

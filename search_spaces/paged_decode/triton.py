@@ -1,6 +1,5 @@
 """The space of paged decode in Triton: parameters, validity and default."""
 
-import itertools
 import math
 from typing import Final
 
@@ -11,8 +10,13 @@ from autotune.implementation import Implementation
 from autotune.rounding import power_of_two
 from autotune.search_spaces import bounds, compiled_tiles
 from autotune.search_spaces.paged_decode.decode_default import preferred
-from autotune.search_spaces.paged_decode.decode_merging import SPLITS
-from autotune.search_spaces.paged_decode.decode_ranking import is_ranked, ranked
+from autotune.search_spaces.paged_decode.decode_merging import (
+    MAX_SPLITS_LAST,
+    MIN_SPLITS_HALF,
+    PROGRAMS_PER_SM,
+    SPLITS,
+)
+from autotune.search_spaces.paged_decode.decode_ranking import first_valid, is_ranked
 from autotune.search_spaces.paged_decode.decode_sizes import WIDE, is_wide
 from autotune.search_spaces.paged_decode.decode_work import idle_work, lanes
 from autotune.search_spaces.paged_decode.operation import unsupported, why_latent
@@ -27,7 +31,7 @@ PARAMETERS: Final = (
     Parameter("HEADS", (1, 2, 4, 8, 16)),  # KV heads in one tile
     Parameter("BLOCK_K", (16, 32, 64, 128, 256)),  # keys in one tile, of all its heads together
     Parameter("NUM_SPLITS", SPLITS, only=("schedule", "split")),
-    Parameter("PROGRAMS_PER_SM", (1, 2, 3, 4, 6, 8), only=("schedule", "flat")),
+    Parameter("PROGRAMS_PER_SM", PROGRAMS_PER_SM, only=("schedule", "flat")),
     # Who merges partial results, a second kernel or who finishes last, and their type; of flat the former, and float32.
     Parameter("COMBINE", ("kernel", "last"), only=("schedule", "split")),
     Parameter("PARTIALS", ("float32", "float16", "bfloat16"), only=("schedule", "split")),
@@ -40,8 +44,6 @@ WARP_COLUMNS: Final = 8  # keys that a matrix instruction of one warp takes
 
 # 16-byte loads of a tile of keys and one of values, whose addresses a thread holds at once.
 MAX_LOADS: Final = 32
-MAX_SPLITS_LAST: Final = 8  # that one program merges: with 16 and more it took longer than a second kernel
-MIN_SPLITS_HALF: Final = 8  # below, partial results are too few for their type to matter
 
 USUAL_SPLITS: Final = 8  # of batch-invariant picks that would not be split
 MERGED_AT_ONCE: Final = 4096  # numbers of a row's partial results, of many rows: ``COMBINED_OF_MANY`` of the launch
@@ -124,9 +126,10 @@ def default(shape: PagedShape, device: Device) -> Config:
     """
     if (problem := why_unsupported(shape, device)) is not None:
         raise InvalidShapeError(problem)
+    if is_ranked(shape, device) and (config := first_valid(shape, device, reject)) is not None:
+        return config
     *others, last = preferred(shape, device)
-    candidates = itertools.chain(ranked(shape, device) if is_ranked(shape, device) else (), others)
-    return next((config for config in candidates if reject(config, shape, device) is None), last)
+    return next((config for config in others if reject(config, shape, device) is None), last)
 
 
 def default_basis(device: Device) -> str:

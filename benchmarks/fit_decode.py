@@ -1,4 +1,4 @@
-"""Fit the networks that rank configs of paged decode to all recordings: ``python -m benchmarks.decode_ranking``.
+"""Fit the networks that rank configs of paged decode to all recordings: ``python -m benchmarks.fit_decode``.
 
 They ship beside the space (``autotune.search_spaces.paged_decode.decode_ranking``) and are its default on Hopper. Needs
 no GPU, and some ten minutes of a core. A sixteenth of the recorded shapes at a time is left out as well: what networks
@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -26,13 +26,14 @@ from numpy.typing import NDArray
 from autotune.registry import get_implementation
 from autotune.search_spaces.paged_decode import decode_ranking
 from autotune.search_spaces.paged_decode.decode_features import ConfigColumns, features
-from autotune.search_spaces.paged_decode.decode_ranking import TILE, Networks
+from autotune.search_spaces.paged_decode.decode_ranking import TILE, Networks, name_of
+from autotune.search_spaces.paged_decode.triton import reject
 from autotune.shape import PagedShape
 from autotune.space import Config
 from autotune.table.files import write_bytes
 from autotune.tuning import nearest_rank
 from benchmarks.console import print_head, print_row
-from benchmarks.fitted_defaults import DECODE_NETWORKS, name_of
+from benchmarks.fitted_defaults import DECODE_NETWORKS
 from benchmarks.merge import RESULTS
 from benchmarks.portfolios import tables_of
 from benchmarks.recorded_shapes import RecordedShape, read_recordings
@@ -55,7 +56,7 @@ Matrix = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
-class Recording:
+class FittedShape:
     """The features of the configs that were timed for a shape, and the logarithms of their times over the best's."""
 
     shape: RecordedShape
@@ -64,20 +65,20 @@ class Recording:
     losses: NDArray[np.float64]  # [configs]
 
 
-def read(results: Path = RESULTS) -> list[Recording]:
-    """Read every shape of which two configs or more were timed."""
+def read(results: Path = RESULTS) -> list[FittedShape]:
+    """Read every shape that networks rank."""
     implementation = get_implementation(OPERATION, IMPLEMENTATION)
     found = []
     for each in read_recordings(implementation, tables_of(implementation, results)):
         shape, device = each.shape, each.device
         timed = tuple(config for config, ratio in each.ratios.items() if ratio < math.inf)
-        if isinstance(shape, PagedShape) and decode_ranking.is_ranked(shape, device) and len(timed) > 1:
+        if isinstance(shape, PagedShape) and decode_ranking.is_ranked(shape, device):
             losses = np.log([each.ratios[config] for config in timed])
-            found.append(Recording(each, timed, features(shape, device, ConfigColumns.of(timed)), losses))
+            found.append(FittedShape(each, timed, features(shape, device, ConfigColumns.of(timed)), losses))
     return found
 
 
-def choose_tiles(recordings: Iterable[Recording]) -> list[tuple[int, ...]]:
+def choose_tiles(recordings: Iterable[FittedShape]) -> list[tuple[int, ...]]:
     """List the tiles that came near to the best of enough shapes."""
     counts = Counter[tuple[int, ...]]()
     for each in recordings:
@@ -92,7 +93,7 @@ def tile_of(config: Config) -> tuple[int, ...]:
     return (*sizes, int(config["schedule"] == "flat"), int(config["COMBINE"] == "last"))
 
 
-def fit(recordings: Sequence[Recording], networks: int) -> Networks:
+def fit(recordings: Sequence[FittedShape], networks: int) -> Networks:
     """Fit so many networks, each by a seed of its own."""
     given = np.concatenate([each.given for each in recordings])
     low, high, mean, scale = (
@@ -160,7 +161,7 @@ def _layers(network: torch.nn.Sequential) -> tuple[Matrix, Matrix, Matrix]:
     return with_added[0], with_added[1], last.weight[0].detach().numpy()
 
 
-def leave_out(recordings: Sequence[Recording]) -> Iterator[tuple[Recording, float]]:
+def leave_out(recordings: Sequence[FittedShape]) -> Iterator[tuple[FittedShape, float]]:
     """Yield each recording, and what is lost where networks that never saw its shape choose among its timed configs."""
     shapes = sorted({repr(each.shape.shape) for each in recordings})
     random.Random(0).shuffle(shapes)
@@ -172,23 +173,45 @@ def leave_out(recordings: Sequence[Recording]) -> Iterator[tuple[Recording, floa
                 yield each, math.expm1(each.losses[np.argmin(networks.rank(each.given))])
 
 
-def save(networks: Networks, lost: Iterable[tuple[Recording, float]], path: Path = DECODE_NETWORKS) -> None:
-    """Write networks, and what was lost at the shapes that time enough configs to say."""
+def save(networks: Networks, lost: Iterable[tuple[FittedShape, float]], path: Path = DECODE_NETWORKS) -> None:
+    """Write networks, and what was lost at the shapes that time enough configs to say; no choices yet."""
     regrets = {
         name_of(each.shape.shape, each.shape.device): regret if each.shape.is_broad else math.nan
         for each, regret in lost
     }
-    buffer = io.BytesIO()
-    np.savez_compressed(
-        buffer,
+    _write(
+        path,
         **networks._asdict(),
         left_out=np.array(list(regrets)),
         left_out_regret=np.array(list(regrets.values())),
+        recorded=np.array([], dtype=np.str_),
+        chosen=np.array([], dtype=np.int64),
     )
+
+
+def add_choices(recordings: Iterable[FittedShape]) -> None:
+    """Add to the networks that ship what they choose for recorded shapes, which is asked for when tables are read."""
+    decode_ranking.forget()
+    chosen = {}
+    for each in recordings:
+        shape, device = each.shape.shape, each.shape.device
+        assert isinstance(shape, PagedShape)
+        if (config := decode_ranking.first_valid(shape, device, reject)) is not None:
+            chosen[name_of(shape, device)] = decode_ranking.candidates(shape.dtype)[0].index(config)
+    with np.load(DECODE_NETWORKS, allow_pickle=False) as arrays:
+        others = {name: arrays[name] for name in arrays.files}
+    others |= {"recorded": np.array(list(chosen)), "chosen": np.array(list(chosen.values()))}
+    _write(DECODE_NETWORKS, **others)
+    decode_ranking.forget()
+
+
+def _write(path: Path, **arrays: NDArray[Any]) -> None:
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
     write_bytes(path, buffer.getvalue())
 
 
-def print_lost(lost: Iterable[tuple[Recording, float]]) -> None:
+def print_lost(lost: Iterable[tuple[FittedShape, float]]) -> None:
     """Print what is lost by device, of shapes that timed enough configs to say."""
     regrets: dict[str, list[float]] = {}
     for recording, regret in lost:
@@ -201,7 +224,7 @@ def print_lost(lost: Iterable[tuple[Recording, float]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.decode_ranking",
+        prog="python -m benchmarks.fit_decode",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -209,8 +232,10 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(1)  # sums in one order, whatever a machine has
     recordings = read(given.results)
-    networks, lost = fit(recordings, NETWORK_COUNT), list(leave_out(recordings))
+    several = [each for each in recordings if len(each.configs) > 1]  # which can be compared
+    networks, lost = fit(several, NETWORK_COUNT), list(leave_out(several))
     save(networks, lost)
+    add_choices(recordings)
     size = DECODE_NETWORKS.stat().st_size
     print(f"{len(recordings)} shapes, {len(networks.tiles)} tiles: {DECODE_NETWORKS.name}, {size} bytes")
     print_lost(lost)

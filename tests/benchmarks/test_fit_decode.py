@@ -3,22 +3,23 @@
 import itertools
 import math
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 import pytest
 
 from autotune.device import NVIDIA_H200
 from autotune.search_spaces.paged_decode.decode_features import ConfigColumns, features
-from autotune.search_spaces.paged_decode.decode_ranking import Networks
+from autotune.search_spaces.paged_decode.decode_ranking import Networks, name_of
 from autotune.search_spaces.paged_decode.triton import IMPLEMENTATION
 from autotune.shape import PagedShape
-from benchmarks import decode_ranking, fitted_defaults
-from benchmarks.decode_ranking import Recording
+from benchmarks import fit_decode, fitted_defaults
+from benchmarks.fit_decode import FittedShape
 from benchmarks.recorded_shapes import RecordedShape
 
 
 @pytest.fixture(scope="module")
-def recordings() -> list[Recording]:
+def recordings() -> list[FittedShape]:
     """Shapes of which short ones are the fastest in few splits, and long ones in many."""
     found = []
     for batch, context in itertools.product((1, 2), (2048, 4096, 65536, 131072)):
@@ -36,40 +37,53 @@ def recordings() -> list[Recording]:
             shape=shape, device=NVIDIA_H200, ratios=ratios, default=configs[0], source_hash="", triton="3.6.0"
         )
         given = features(shape, NVIDIA_H200, ConfigColumns.of(configs))
-        found.append(Recording(recorded, tuple(configs), given, losses))
+        found.append(FittedShape(recorded, tuple(configs), given, losses))
     return found
 
 
-def test_a_planted_preference_is_found(recordings: list[Recording], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decode_ranking, "LEAST_SHAPES", 2)
-    networks = decode_ranking.fit(recordings, 2)
+def test_a_planted_preference_is_found(recordings: list[FittedShape], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fit_decode, "LEAST_SHAPES", 2)
+    networks = fit_decode.fit(recordings, 2)
     for each in recordings:
         assert each.losses[np.argmin(networks.rank(each.given))] < 0.06
     assert len(networks.tiles) > 0
     assert {tuple(tile) for tile in networks.tiles.tolist()} <= {
-        decode_ranking.tile_of(config) for each in recordings for config in each.configs
+        fit_decode.tile_of(config) for each in recordings for config in each.configs
     }
 
 
 def test_shapes_are_left_out_and_what_they_lose_is_kept(
-    recordings: list[Recording], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    recordings: list[FittedShape], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[set[str]] = []
-    fit = decode_ranking.fit
+    fit = fit_decode.fit
 
-    def noted(given: list[Recording], networks: int) -> Networks:
+    def noted(given: list[FittedShape], networks: int) -> Networks:
         seen.append({repr(each.shape.shape) for each in given})
         return fit(given, 1)
 
-    monkeypatch.setattr(decode_ranking, "fit", noted)
-    lost = list(decode_ranking.leave_out(recordings))
-    assert [len(each) for each in seen] == [7] * 8 + [8] * (decode_ranking.FOLDS - 8)
+    monkeypatch.setattr(fit_decode, "fit", noted)
+    lost = list(fit_decode.leave_out(recordings))
+    assert [len(each) for each in seen] == [7] * 8 + [8] * (fit_decode.FOLDS - 8)
     assert {repr(each.shape.shape) for each, _ in lost} == set().union(*seen)
     path = tmp_path / "networks.npz"
-    decode_ranking.save(fit(recordings, 1), lost, path)
+    fit_decode.save(fit(recordings, 1), lost, path)
     monkeypatch.setitem(fitted_defaults.FITTED, "paged_decode/triton", path)
     for each, regret in lost:
-        assert fitted_defaults.is_fitted(IMPLEMENTATION, each.shape.shape, NVIDIA_H200)
+        assert fitted_defaults.is_fitted(IMPLEMENTATION, each.shape.shape)
         assert fitted_defaults.left_out_loss(IMPLEMENTATION, each.shape.shape, NVIDIA_H200) == pytest.approx(regret)
     other = PagedShape(batch=3, heads=8, max_context=2048, head_dim=128)
-    assert not fitted_defaults.is_fitted(IMPLEMENTATION, other, NVIDIA_H200)
+    assert not fitted_defaults.is_fitted(IMPLEMENTATION, other)
+
+
+def test_what_ships_was_fitted_to_what_is_recorded() -> None:
+    """In sample: that the networks belong to these features and this order, not how near new shapes are."""
+    fitted = fit_decode.read()
+    with np.load(fitted_defaults.DECODE_NETWORKS, allow_pickle=False) as arrays:
+        recorded, left_out = set(arrays["recorded"].tolist()), set(arrays["left_out"].tolist())
+    assert {name_of(each.shape.shape, each.shape.device) for each in fitted} == recorded, "run benchmarks.fit_decode"
+    assert {name_of(each.shape.shape, each.shape.device) for each in fitted if len(each.configs) > 1} == left_out
+    regrets = [regret for each in fitted if each.shape.is_broad and (regret := each.shape.regret(None)) is not None]
+    assert len(regrets) > 0.5 * sum(each.shape.is_broad for each in fitted)
+    assert median(regrets) < 0.01
+    assert sum(regret > 0.08 for regret in regrets) < 0.06 * len(regrets)
