@@ -116,7 +116,7 @@ def _assign_class(
     implementation: Implementation[Any], recordings: Sequence[RecordedShape], apart: float | None
 ) -> list[Assignment]:
     left_out = [_left_out_regret(implementation, each, recordings) for each in recordings]
-    if _beats_default(recordings, left_out):
+    if _beats_default(implementation, recordings, left_out):
         members = cover(implementation, recordings)
         rows = _assigned(implementation, members, recordings)
         known = [
@@ -138,7 +138,16 @@ def _assign_class(
     ]
 
 
-def _beats_default(recordings: Sequence[RecordedShape], left_out: Sequence[float | None]) -> bool:
+def _default_left_out(implementation: Implementation[Any], recording: RecordedShape) -> float | None:
+    """Return what the default loses at a shape, without having been fitted to it; None where that is not known."""
+    if is_fitted(implementation, recording.shape):
+        return left_out_loss(implementation, recording.shape, recording.device)
+    return recording.regret(None)
+
+
+def _beats_default(
+    implementation: Implementation[Any], recordings: Sequence[RecordedShape], left_out: Sequence[float | None]
+) -> bool:
     """Return True if choices for shapes that were left out take less time than the default, in the mean.
 
     It has to be by more than races can tell apart: the default is one rule, which says something of all shapes. A
@@ -150,7 +159,7 @@ def _beats_default(recordings: Sequence[RecordedShape], left_out: Sequence[float
     gained = [
         default - (max(TOLERANCE, 2 * default) if regret is None else regret)
         for each, regret in zip(recordings, left_out, strict=True)
-        if (default := each.regret(None)) is not None
+        if (default := _default_left_out(implementation, each)) is not None
     ]
     return sum(gained) > TIE * len(gained)
 
@@ -190,6 +199,8 @@ def _left_out_regret(
     others = [each for each in recordings if each.shape != recording.shape]
     rows = _assigned(implementation, cover(implementation, others), others)
     choice = choose(rows, implementation, recording.shape, recording.device)
+    if (choice is None or choice.is_default) and is_fitted(implementation, recording.shape):
+        return left_out_loss(implementation, recording.shape, recording.device)
     return recording.served_regret(None if choice is None or choice.is_default else choice.config)
 
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from autotune.executor.gpu import GpuExecutor
-from autotune.registry import get_implementation, get_operation
+from autotune.registry import get_implementation, get_operation, our_implementations
 from autotune.space import Config
 from autotune.table.files import write_bytes
 from autotune.trial import Candidate
@@ -111,6 +111,18 @@ def read_search(output: str, seconds: float, seed: int) -> Searched:
     )
 
 
+def sources_of(name: str) -> list[str]:
+    """Return the hashes of all sources that a search of a shape may measure."""
+    named = [each.partition("=")[2] for each in SHAPES[name] if each.startswith("--operation=")]
+    return [each.source_hash for each in our_implementations((*named, "flash_attention")[0])]
+
+
+def origin_of(output: str, sources: Sequence[str]) -> tuple[str, ...]:
+    """Return the GPU, the Triton and the sources of a search, which searches that are judged together share."""
+    (found,) = json.loads(output)
+    return found["winner"]["device"]["name"], found["winner"]["toolchain"]["triton"], *sources
+
+
 def judge(name: str, short: Sequence[Searched], rivals: Sequence[Searched]) -> list[JudgedSearch]:
     """Race the winners of all searches of a shape, interleaved; rivals are judged by, and not judged."""
     first = short[0]
@@ -140,15 +152,20 @@ def measure_kept(
         deadline: ``time.monotonic()``; no search begins that would end later.
     """
     kept: list[Searched] = []
+    origins = set[tuple[str, ...]]()
     for seed in seeds:
         path = store / f"{name.replace(', ', '-').replace(' ', '_')}-{budget:g}s-{seed}.json"
         if not path.exists() and time.monotonic() + budget + GRACE_SECONDS <= deadline:
             with tempfile.TemporaryDirectory() as folder:
                 finished = execute(name, Path(folder), budget=budget, seed=seed).require()
-            write_bytes(path, json.dumps({"seconds": finished.seconds, "output": finished.output}).encode())
+            record = {"seconds": finished.seconds, "output": finished.output, "sources": sources_of(name)}
+            write_bytes(path, json.dumps(record).encode())
         if path.exists():
             record = json.loads(path.read_bytes())
             kept.append(read_search(record["output"], record["seconds"], seed))
+            origins.add(origin_of(record["output"], record["sources"]))
+    if len(origins) > 1:
+        sys.exit(f"benchmarks.small_budgets: {store} keeps searches of several GPUs, Tritons or sources; name another")
     return judge(name, kept, []) if kept else []
 
 

@@ -13,6 +13,7 @@ from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION
 from autotune.shape import AttentionShape
 from autotune.space import Config
 from autotune.trial import Conditions, Policy, Stage, Status, Trial
+from benchmarks import set_cover
 from benchmarks.recorded_shapes import RecordedShape, find_behind, read_recordings
 from benchmarks.set_cover import assign, cover
 from tests import sample
@@ -155,6 +156,17 @@ def test_a_rule_that_was_not_timed_loses_what_it_did_on_another_device_and_what_
     for change in ({"default": C}, {"source_hash": "ab" * 32}, {"triton": "3.9.0"}):
         changed: RecordedShape = replace(untimed, **change)
         assert left_out(*h100s[:3], changed)[shapes[3]] is None
+
+
+def test_a_fitted_default_counts_as_fitted_without_the_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [recorded(sample.shape(seq), {A: 1.0}, default=1.03) for seq in (512, 1024, 2048)]
+    assert not any(row.is_default for row in assign(IMPLEMENTATION, found))
+    monkeypatch.setattr(set_cover, "is_fitted", lambda implementation, shape: True)
+    for lost, is_kept in ((0.005, True), (0.4, False)):
+        monkeypatch.setattr(set_cover, "left_out_loss", lambda *asked, lost=lost: lost)
+        rows = assign(IMPLEMENTATION, found)
+        assert [row.is_default for row in rows] == [is_kept] * 3
+        assert [row.left_out_regret for row in rows] == [lost if is_kept else 0.0] * 3
 
 
 def test_unknown_choices_count_as_twice_what_the_rule_loses() -> None:

@@ -121,6 +121,8 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[Run]:
         row = {
             "implementation": "triton",
             "config": {name: value for name, value in config.items() if value is not None},
+            "device": {"name": "NVIDIA H200"},
+            "toolchain": {"triton": "3.6.0"},
         }
         found: dict[str, Any] = {"operation": "flash_attention", "winner": row, "stages": {"first_measured": 4.5}}
         found |= {"seconds": 14.0, "measured": 30, "shape": SHAPE}
@@ -152,6 +154,15 @@ def test_searches_are_kept_and_continued(runs: list[Run], races: list[list[Confi
     assert judged([3, 4], deadline=0.0) == [(3, 1.0)]  # no time is left for another
     assert judged([3, 4]) == [(3, 1.07), (4, 1.0)]
     assert [arguments[-2] for arguments, _ in runs] == ["--seed=3", "--seed=4"]
+
+
+def test_searches_of_other_sources_are_not_judged_together(
+    runs: list[Run], races: list[list[Config]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure_kept("long, full, D 128", tmp_path, budget=15.0, seeds=[3])
+    monkeypatch.setattr(small_budgets, "sources_of", lambda name: ["changed"])
+    with pytest.raises(SystemExit, match="keeps searches of several GPUs, Tritons or sources"):
+        measure_kept("long, full, D 128", tmp_path, budget=15.0, seeds=[3, 4])
 
 
 def test_a_search_that_failed_is_an_error_with_its_last_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
