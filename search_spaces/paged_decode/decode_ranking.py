@@ -30,6 +30,10 @@ NETWORKS: Final = "decode_networks.npz"
 CAUTION: Final = 2.0
 AGREED: Final = 64  # the best by the mean, on whose mean all networks are made to agree
 KEPT: Final = 4096  # choices
+# Rows at a time: OpenBLAS, which NumPy's wheels have, computes products of up to 2**18 multiplications on one thread. A
+# server's cores are busy, and several threads wait for each other there: a look-up took 30 to 100 ms instead of 9 to 20
+# (two cores of a Xeon, 2026-11-29).
+PIECE: Final = 128
 
 Reject = Callable[[Config, PagedShape, Device], str | None]
 
@@ -58,13 +62,19 @@ class Networks(NamedTuple):
     def rank(self, given: Numbers) -> Numbers:
         """Return a number for each row of features of one shape's configs, the least for what is to be preferred."""
         scaled = (np.clip(given.astype(np.float32), self.low, self.high) - self.mean) / self.scale
-        hidden = _swish(scaled @ self.first[:, :-1] + self.first[:, -1:])
-        hidden = _swish(hidden @ self.second[:, :-1] + self.second[:, -1:])
-        estimates: Numbers = (hidden @ self.last[:, :, None])[:, :, 0]
+        pieces = [self._estimate(scaled[begin : begin + PIECE]) for begin in range(0, len(scaled), PIECE)]
+        estimates = np.concatenate(pieces, axis=1)
         best = np.argsort(estimates.mean(axis=0), kind="stable")[:AGREED]
         estimates -= estimates[:, best].mean(axis=1, keepdims=True)  # what a network adds to all of a shape
         ranks: Numbers = estimates.mean(axis=0) + CAUTION * estimates.std(axis=0)
         return ranks
+
+    def _estimate(self, scaled: Numbers) -> Numbers:
+        """Return each network's estimate for each row of scaled features."""
+        hidden = _swish(scaled @ self.first[:, :-1] + self.first[:, -1:])
+        hidden = _swish(hidden @ self.second[:, :-1] + self.second[:, -1:])
+        estimates: Numbers = (hidden @ self.last[:, :, None])[:, :, 0]
+        return estimates
 
 
 def _swish(values: Numbers) -> Numbers:
