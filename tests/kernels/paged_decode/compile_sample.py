@@ -37,6 +37,7 @@ SHAPES = {
 FEW = ("page 16", "wide")  # where another architecture compiles all of them
 THOROUGH = "sm_90"
 ODD_ROWS = ((18, 3, "last"), (18, 3, "kernel"), (7, 5, "last"), (6, 7, "kernel"), (5, 3, "last"))
+WHOLE: dict[str, Value] = {"PROGRAMS_PER_SM": None, "COMBINE": "kernel", "PARTIALS": "float32"}
 DEPTHS = (("split", 3), ("split", 4), ("flat", 4))  # schedule, num_stages
 
 
@@ -47,7 +48,7 @@ def problems(device: Device) -> list[tuple[str, PagedShape, Config]]:
     found = [(f"default {name}", SHAPES[name], space.default(SHAPES[name], device)) for name in names]
     shape = SHAPES["page 16"]
     for schedule, stages in DEPTHS if device.arch == THOROUGH else ():
-        amounts: dict[str, Value] = {"NUM_SPLITS": 2}
+        amounts = WHOLE | {"NUM_SPLITS": 2}
         if schedule == "flat":
             amounts = {"NUM_SPLITS": None, "PROGRAMS_PER_SM": 2, "COMBINE": None, "PARTIALS": None}
         changes: dict[str, Value] = {"schedule": schedule, **amounts, "BLOCK_K": 32, "num_stages": stages}
@@ -55,7 +56,7 @@ def problems(device: Device) -> list[tuple[str, PagedShape, Config]]:
         found.append((f"{schedule} with {stages} stages", shape, config))
     for heads, queries, combine in ODD_ROWS if device.arch == THOROUGH else ():
         shape = replace(SHAPES["groups of 18"], heads=heads, seq_q=queries)
-        rows: dict[str, Value] = {"schedule": "split", "BLOCK_ROWS": 16, "NUM_SPLITS": 4, "COMBINE": combine}
+        rows: dict[str, Value] = {**WHOLE, "schedule": "split", "BLOCK_ROWS": 16, "NUM_SPLITS": 4, "COMBINE": combine}
         config = Config({**space.default(shape, device), **rows})
         found.append((f"rows of {queries} queries of {heads} heads, {combine}", shape, config))
     return found
