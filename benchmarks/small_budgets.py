@@ -111,10 +111,10 @@ def read_search(output: str, seconds: float, seed: int) -> Searched:
     )
 
 
-def sources_of(name: str) -> list[str]:
-    """Return the hashes of all sources that a search of a shape may measure."""
-    named = [each.partition("=")[2] for each in SHAPES[name] if each.startswith("--operation=")]
-    return [each.source_hash for each in our_implementations((*named, "flash_attention")[0])]
+def sources_of(output: str) -> list[str]:
+    """Return the hashes of all sources that the search which printed this may have measured, as they are today."""
+    (found,) = json.loads(output)
+    return [each.source_hash for each in our_implementations(found["operation"])]
 
 
 def origin_of(output: str, sources: Sequence[str]) -> tuple[str, ...]:
@@ -158,7 +158,7 @@ def measure_kept(
         if not path.exists() and time.monotonic() + budget + GRACE_SECONDS <= deadline:
             with tempfile.TemporaryDirectory() as folder:
                 finished = execute(name, Path(folder), budget=budget, seed=seed).require()
-            record = {"seconds": finished.seconds, "output": finished.output, "sources": sources_of(name)}
+            record = {"seconds": finished.seconds, "output": finished.output, "sources": sources_of(finished.output)}
             write_bytes(path, json.dumps(record).encode())
         if path.exists():
             record = json.loads(path.read_bytes())

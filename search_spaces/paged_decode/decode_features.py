@@ -1,4 +1,4 @@
-"""What the time of a paged decode is ranked by: numbers of a shape on a device with each of several configs.
+"""The features that rank configs of paged decode: numbers of a shape on a device with each of several configs.
 
 Sizes are logarithms to base 2, so that a network of few layers can multiply and divide them. Most follow from how a
 GPU works: how many programs it holds at once, in how many rounds, and how many bytes are in flight meanwhile.

@@ -150,13 +150,13 @@ def ranked(shape: PagedShape, device: Device) -> Iterator[Config]:
         'split'
     """
     listed, columns = candidates(shape.dtype)
-    (places,) = np.nonzero(may_suit(columns, shape))
+    (places,) = np.nonzero(_may_suit(columns, shape))
     given = features(shape, device, columns.at(places))
     for place in places[np.argsort(read_networks().rank(given), kind="stable")]:
         yield listed[place]
 
 
-def may_suit(columns: ConfigColumns, shape: PagedShape) -> NDArray[np.bool_]:
+def _may_suit(columns: ConfigColumns, shape: PagedShape) -> NDArray[np.bool_]:
     """Return which candidates have heads, rows and splits that a shape has: most that have not are passed over so."""
     rows = columns.heads * shape.group
     suits: NDArray[np.bool_] = (

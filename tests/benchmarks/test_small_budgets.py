@@ -160,7 +160,7 @@ def test_searches_of_other_sources_are_not_judged_together(
     runs: list[Run], races: list[list[Config]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measure_kept("long, full, D 128", tmp_path, budget=15.0, seeds=[3])
-    monkeypatch.setattr(small_budgets, "sources_of", lambda name: ["changed"])
+    monkeypatch.setattr(small_budgets, "sources_of", lambda output: ["changed"])
     with pytest.raises(SystemExit, match="keeps searches of several GPUs, Tritons or sources"):
         measure_kept("long, full, D 128", tmp_path, budget=15.0, seeds=[3, 4])
 

@@ -1,4 +1,4 @@
-"""What ranks configs of paged decode: its features against counting, its networks against torch, its candidates."""
+"""The ranking of paged decode's configs: features against counting, networks against torch, valid candidates."""
 
 import itertools
 import math
