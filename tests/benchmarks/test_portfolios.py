@@ -70,10 +70,10 @@ def test_a_sweep_that_is_left_out_is_served_near_its_best(
         assert said is not None
         assert said < 0.02
         assert f"{row.served:7.3f}x {row.expected:7.3f}x {1 + said:7.3f}x" in text
-    # The mean of what the others of a class lost, those of the H100 too, and 1 % where that is less.
-    assert {round(row.expected, 3) for row in found} == {1.01}
-    assert "expected         1.010x the best in the geometric mean, 1.010x at most" in text
-    assert "1 of 12 take more, by 0.011 at most" in text
+    # The mean of what the others of a class lost, those of the H100 too, and 1 % where that is less: it moves with
+    # every recording, but stays within three points of what is measured.
+    assert all(row.expected >= 1.01 and abs(row.expected - row.served) <= 0.03 for row in found)
+    assert served_regret.expectation(found) in text
     assert f"served           {mean:.3f}x the best in the geometric mean, {worst:.3f}x at worst" in text
     assert "space's default  1.259x the best" in text
 
