@@ -6,17 +6,20 @@ candidates the one that seems the fastest is likely one that is little known, an
 fitted to what ships in ``results/`` (``python -m benchmarks.fit_decode``); docs/dispatch.md has what they lose.
 """
 
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any, Final, NamedTuple
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autotune.device import Device
 from autotune.dtypes import ITEM_BYTES
+from autotune.errors import TableError, one_line
 from autotune.search_spaces import bounds
 from autotune.search_spaces.paged_decode.decode_features import ConfigColumns, features
 from autotune.search_spaces.paged_decode.decode_merging import MAX_SPLITS_LAST, MIN_SPLITS_HALF, PROGRAMS_PER_SM, SPLITS
@@ -84,15 +87,28 @@ def _swish(values: Numbers) -> Numbers:
 
 @cache
 def read_networks() -> Networks:
-    """Read what ships."""
+    """Read what ships.
+
+    Raises:
+        TableError: it is gone or damaged.
+    """
     with _open() as arrays:
         return Networks(**{name: arrays[name] for name in Networks._fields})
 
 
 @contextmanager
 def _open() -> Iterator[Mapping[str, NDArray[Any]]]:
-    with (files(__package__) / NETWORKS).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-        yield arrays
+    """Open what ships.
+
+    Raises:
+        TableError: it is gone or damaged.
+    """
+    path = files(__package__) / NETWORKS
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            yield arrays
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile, zlib.error) as error:
+        raise TableError(f"{path}: damaged; install attention-autotune again ({one_line(error)})") from error
 
 
 def is_ranked(shape: PagedShape, device: Device) -> bool:

@@ -10,7 +10,7 @@ import pytest
 
 from autotune.device import NVIDIA_H200
 from autotune.search_spaces.paged_decode.decode_features import ConfigColumns, features
-from autotune.search_spaces.paged_decode.decode_ranking import Networks, name_of
+from autotune.search_spaces.paged_decode.decode_ranking import Networks, name_of, read_networks
 from autotune.search_spaces.paged_decode.triton import IMPLEMENTATION
 from autotune.shape import PagedShape
 from benchmarks import fit_decode, fitted_defaults
@@ -82,7 +82,12 @@ def test_what_ships_was_fitted_to_what_is_recorded() -> None:
     with np.load(fitted_defaults.DECODE_NETWORKS, allow_pickle=False) as arrays:
         recorded, left_out = set(arrays["recorded"].tolist()), set(arrays["left_out"].tolist())
     assert {name_of(each.shape.shape, each.shape.device) for each in fitted} == recorded, "run benchmarks.fit_decode"
-    assert {name_of(each.shape.shape, each.shape.device) for each in fitted if len(each.configs) > 1} == left_out
+    several = [each for each in fitted if len(each.configs) > 1]
+    assert {name_of(each.shape.shape, each.shape.device) for each in several} == left_out
+    given, networks = np.concatenate([each.given for each in several]), read_networks()
+    # Each feature has the mean and the extremes of the one that was fitted.
+    np.testing.assert_allclose(given.mean(axis=0), networks.mean, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose((given.min(axis=0), given.max(axis=0)), (networks.low, networks.high), rtol=1e-4)
     regrets = [regret for each in fitted if each.shape.is_broad and (regret := each.shape.regret(None)) is not None]
     assert len(regrets) > 0.5 * sum(each.shape.is_broad for each in fitted)
     assert median(regrets) < 0.01

@@ -3,6 +3,7 @@
 import itertools
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ import pytest
 import torch
 
 from autotune.device import NVIDIA_H200
+from autotune.errors import TableError
+from autotune.search_spaces.paged_decode import decode_ranking
 from autotune.search_spaces.paged_decode.decode_default import preferred
 from autotune.search_spaces.paged_decode.decode_features import ConfigColumns, features
 from autotune.search_spaces.paged_decode.decode_ranking import (
@@ -94,6 +97,18 @@ def test_networks_compute_what_torch_does() -> None:
     estimates -= estimates.mean(dim=1, keepdim=True)  # all of them are among the best
     expected = estimates.mean(dim=0) + CAUTION * estimates.std(dim=0, correction=0)
     np.testing.assert_allclose(networks.rank(given.numpy()), expected.numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize("kept", [0, 100, 60_000, None], ids=str)
+def test_networks_that_are_damaged_or_gone_are_named(
+    kept: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = Path(decode_ranking.__file__).with_name(decode_ranking.NETWORKS).read_bytes()
+    if kept is not None:
+        (tmp_path / decode_ranking.NETWORKS).write_bytes(whole[:kept] + bytes(len(whole) - kept))
+    monkeypatch.setattr(decode_ranking, "files", lambda package: tmp_path)
+    with pytest.raises(TableError, match=rf"{decode_ranking.NETWORKS}: damaged; install attention-autotune again"):
+        decode_ranking.read_networks.__wrapped__()
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
