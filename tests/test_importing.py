@@ -15,6 +15,7 @@ from autotune.search import Confirmation
 from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION
 from autotune.table import Store, export
 from autotune.table.foreign import unconfirmed_trials
+from autotune.table.parquet import encode
 from autotune.trial import Outcome, Resources, Stage, Status, Trial
 from autotune.tuning import imports
 from autotune.tuning.imports import Imported, import_tables
@@ -58,6 +59,21 @@ def test_what_the_interpreter_confirms_wins_over_what_ships(tables: Tables) -> N
     found = bring(tables)
     assert (found.count("confirmed"), served()) == (1, (SLOWER, "user"))
     assert "numbers ok in Triton's interpreter" in found.checked[0].how
+
+
+@pytest.mark.parametrize("form", ["parquet", "json"])
+def test_what_ships_is_neither_checked_nor_kept(form: str, tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An export of what is served holds what ships, too: a check of each row takes seconds."""
+    theirs = sample.trial(chosen=SLOWER, race_id="theirs")
+    shipped = [sample.trial(sample.shape(seq)) for seq in (2048, 4096)]
+    monkeypatch.setattr(imports, "shipped_winners", lambda operation, *, implementation, on_damaged: shipped)
+    path = tables.home.parent / f"served.{form}"
+    path.write_bytes(encode([theirs, *shipped]) if form == "parquet" else export([theirs, *shipped], "json").encode())
+    store = Store(tables.home)
+    found = import_tables([path], store)
+    assert {each.how for each in found.checked if each.trial in shipped} == {"ships with this version"}
+    assert found.count("confirmed") == 3
+    assert [trial.shape for trial in store.trials("flash_attention")] == [theirs.shape]
 
 
 def test_what_is_refuted_is_dropped(tables: Tables, confirmations: list[Any]) -> None:

@@ -11,7 +11,7 @@ from autotune.executor import Executor
 from autotune.executor.select import Settings
 from autotune.registry import get_implementation, get_operation
 from autotune.search import confirm
-from autotune.table import Store
+from autotune.table import Store, shipped_winners, warn_damaged
 from autotune.table.foreign import (
     Foreign,
     forget_unconfirmed,
@@ -64,7 +64,7 @@ def import_tables(
     compiled, and its numbers are checked there; else it is compiled for its device, and its numbers are checked in
     Triton's interpreter. What is refuted is dropped. What can be checked by neither is kept apart in the store, is not
     served, and may be imported again elsewhere (``autotune.table.foreign``). What was confirmed before is not checked
-    again, so that an import that was interrupted goes on.
+    again, so that an import that was interrupted goes on; nor is what ships, which is served without the store.
 
     The row keeps its time, which nothing here confirms: it decides only where no race in the store does, however old
     (``autotune.table.winners``), and ``verify`` measures it.
@@ -74,22 +74,42 @@ def import_tables(
     """
     foreign = read_foreign(sources)
     on_read(foreign)
+    ships = _shipped_as(foreign.winners)
     checked = []
     for trial in foreign.winners:
-        if is_kept(store, trial):
-            result = Checked(trial, "confirmed", "in these tables already")
+        if trial in ships:
+            result = Checked(trial, "confirmed", "ships with this version")
         else:
-            result = _check(trial, executor, settings)
-        if result.verdict == "confirmed":
-            keep_confirmed(store, trial)
-        elif result.verdict == "refuted":
-            forget_unconfirmed(store, trial)
-        else:
-            keep_unconfirmed(store, trial)
+            result = _take(trial, store, executor, settings)
         checked.append(result)
         on_checked(result)
     reload()
     return Imported(foreign, tuple(checked))
+
+
+def _shipped_as(trials: Iterable[Trial]) -> set[Trial]:
+    """Return what ships of the implementations of some rows."""
+    owners = {(each.operation, each.implementation) for each in trials}
+    return {
+        trial
+        for operation, name in owners
+        for trial in shipped_winners(operation, implementation=name, on_damaged=warn_damaged)
+    }
+
+
+def _take(trial: Trial, store: Store, executor: Executor | None, settings: Settings | None) -> Checked:
+    """Check a row that does not ship, and keep it by the verdict."""
+    if is_kept(store, trial):
+        result = Checked(trial, "confirmed", "in these tables already")
+    else:
+        result = _check(trial, executor, settings)
+    if result.verdict == "confirmed":
+        keep_confirmed(store, trial)
+    elif result.verdict == "refuted":
+        forget_unconfirmed(store, trial)
+    else:
+        keep_unconfirmed(store, trial)
+    return result
 
 
 def _check(trial: Trial, executor: Executor | None, settings: Settings | None) -> Checked:

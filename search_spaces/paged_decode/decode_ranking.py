@@ -28,6 +28,7 @@ from autotune.shape import PagedShape, Shape
 from autotune.space import Config
 
 NETWORKS: Final = "decode_networks.npz"
+RESTORE: Final = "`git checkout -- search_spaces` in the clone, or installing the package again, brings it back"
 # Standard deviations of estimates. Of the configs chosen for 111 shapes that gained recordings after a fit, 5 of the 77
 # timed took over 1.2 times the best where the mean alone chose, 1 of 70 with this (NVIDIA H200, 2026-11-29).
 CAUTION: Final = 2.0
@@ -108,7 +109,7 @@ def _open() -> Iterator[Mapping[str, NDArray[Any]]]:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             yield arrays
     except (OSError, ValueError, KeyError, EOFError, BadZipFile, zlib.error) as error:
-        raise TableError(f"{path}: damaged; install attention-autotune again ({one_line(error)})") from error
+        raise TableError(f"{path}: is damaged: {one_line(error)}; {RESTORE}") from error
 
 
 def is_ranked(shape: PagedShape, device: Device) -> bool:
