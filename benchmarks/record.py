@@ -214,9 +214,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--sampler", choices=SAMPLERS, default=DEFAULT_SAMPLER, help="of winners; exhaustive where binaries are shared"
     )
-    parser.add_argument(
-        "--max-minutes", "--minutes", type=parse_duration, help="begin nothing that would end later; cuts a sweep short"
-    )
+    parser.add_argument("--minutes", type=parse_duration, help="begin nothing that would end later; cuts a sweep short")
     parser.add_argument("--store", type=Path, help="keep the trials here, and continue from them")
     parser.add_argument("--results", type=Path, default=RESULTS)
     return parser
@@ -274,7 +272,7 @@ def kept_in(folder: Path | None) -> Iterator[Store]:
 
 def main() -> None:
     started, arguments = time.monotonic(), parse()
-    deadline = None if arguments.max_minutes is None else started + 60 * arguments.max_minutes
+    deadline = None if arguments.minutes is None else started + 60 * arguments.minutes
     if arguments.what == "grid":
         sys.exit(0 if record_grid(arguments, math.inf if deadline is None else deadline) else 1)
     is_sweep = arguments.what == "sweeps"
