@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from autotune.registry import get_implementation
 from autotune.search_spaces.paged_decode import decode_ranking
 from autotune.search_spaces.paged_decode.decode_features import ConfigColumns, features
-from autotune.search_spaces.paged_decode.decode_ranking import TILE, Networks, name_of
+from autotune.search_spaces.paged_decode.decode_ranking import TILE, Networks, choice_of, name_of, tile_of
 from autotune.search_spaces.paged_decode.triton import reject
 from autotune.shape import PagedShape
 from autotune.space import Config
@@ -85,12 +85,6 @@ def choose_tiles(recordings: Iterable[FittedShape]) -> list[tuple[int, ...]]:
         near = zip(each.configs, each.losses, strict=True)
         counts.update({tile_of(config) for config, loss in near if loss <= math.log(NEAR)})
     return sorted(tile for tile, count in counts.items() if count >= LEAST_SHAPES)
-
-
-def tile_of(config: Config) -> tuple[int, ...]:
-    """Return what of a config is no amount of work, in the order of ``TILE``."""
-    sizes = (config.integer(name) for name in TILE[:-2])
-    return (*sizes, int(config["schedule"] == "flat"), int(config["COMBINE"] == "last"))
 
 
 def fit(recordings: Sequence[FittedShape], networks: int) -> Networks:
@@ -185,7 +179,7 @@ def save(networks: Networks, lost: Iterable[tuple[FittedShape, float]], path: Pa
         left_out=np.array(list(regrets)),
         left_out_regret=np.array(list(regrets.values())),
         recorded=np.array([], dtype=np.str_),
-        chosen=np.array([], dtype=np.int64),
+        chosen=np.zeros((0, len(TILE) + 2), dtype=np.int64),
     )
 
 
@@ -197,7 +191,7 @@ def add_choices(recordings: Iterable[FittedShape]) -> None:
         shape, device = each.shape.shape, each.shape.device
         assert isinstance(shape, PagedShape)
         if (config := decode_ranking.first_valid(shape, device, reject)) is not None:
-            chosen[name_of(shape, device)] = decode_ranking.candidates(shape.dtype)[0].index(config)
+            chosen[name_of(shape, device)] = choice_of(config)
     with np.load(DECODE_NETWORKS, allow_pickle=False) as arrays:
         others = {name: arrays[name] for name in arrays.files}
     others |= {"recorded": np.array(list(chosen)), "chosen": np.array(list(chosen.values()))}

@@ -74,39 +74,40 @@ class ConfigColumns(NamedTuple):
 
 
 def features(shape: PagedShape, device: Device, configs: ConfigColumns) -> Numbers:
-    """Return a row for each config."""
+    """Return a row for each config, in the order of ``named_features``."""
+    return np.stack(list(named_features(shape, device, configs).values()), axis=1)
+
+
+def named_features(shape: PagedShape, device: Device, configs: ConfigColumns) -> dict[str, Numbers]:
+    """Return each feature by its name, an entry for each config."""
     sizes = DecodeSizes(shape, device)
-    of_configs = _of_configs(sizes, configs)
-    of_shape = _of_shape(sizes)
-    return np.concatenate((np.broadcast_to(of_shape, (len(of_configs), len(of_shape))), of_configs), axis=1)
+    of_shape = {name: np.full(len(configs.rows), value, dtype=np.float64) for name, value in _of_shape(sizes).items()}
+    return of_shape | _of_configs(sizes, configs)
 
 
-def _of_shape(sizes: DecodeSizes) -> Numbers:
+def _of_shape(sizes: DecodeSizes) -> dict[str, float]:
     shape, reads = sizes.shape, sizes.reads
-    return np.array(
-        (
-            math.log2(sizes.device.memory_mib / H100_MIB),
-            math.log2(sizes.sequences / sizes.device.sm_count),
-            reads.evenness,
-            math.log2(reads.mean),
-            math.log2(reads.longest),
-            math.log2(sizes.key_bytes),
-            sizes.item_bytes,
-            math.log2(sizes.rows_of_a_head),
-            math.log2(shape.page_size),
-            math.log2(sizes.width_k),
-            math.log2(sizes.width_v),
-            sizes.window_hides,
-            shape.softcap,
-            shape.sinks,
-            shape.alibi,
-            shape.layout == "HND",
-        ),
-        dtype=np.float64,
-    )
+    return {
+        "memory": math.log2(sizes.device.memory_mib / H100_MIB),
+        "sequences of an SM": math.log2(sizes.sequences / sizes.device.sm_count),
+        "evenness": reads.evenness,
+        "mean context": math.log2(reads.mean),
+        "longest context": math.log2(reads.longest),
+        "bytes of a token": math.log2(sizes.key_bytes),
+        "bytes of an item": sizes.item_bytes,
+        "rows of a head": math.log2(sizes.rows_of_a_head),
+        "page size": math.log2(shape.page_size),
+        "width of keys": math.log2(sizes.width_k),
+        "width of values": math.log2(sizes.width_v),
+        "window": sizes.window_hides,
+        "softcap": shape.softcap,
+        "sinks": shape.sinks,
+        "alibi": shape.alibi,
+        "HND": shape.layout == "HND",
+    }
 
 
-def _of_configs(sizes: DecodeSizes, configs: ConfigColumns) -> Numbers:
+def _of_configs(sizes: DecodeSizes, configs: ConfigColumns) -> dict[str, Numbers]:
     shape, device, reads = sizes.shape, sizes.device, sizes.reads
     rows, heads, block_k, warps, stages, splits, per_sm, is_last, partial_item = configs
     is_flat = splits == 0
@@ -132,18 +133,42 @@ def _of_configs(sizes: DecodeSizes, configs: ConfigColumns) -> Numbers:
     of_longest, of_mean = (rounds * (PROGRAM + tiles * tile) for tiles in (longest, mean))
     total = LAUNCH + np.maximum(of_longest, reading) + merging
     total_evenly = LAUNCH + np.maximum(np.maximum(of_mean, reading), of_longest / rounds) + merging
-    logarithms = (
-        *(heads, block_k, np.maximum(0.5, splits), warps, rows, tokens, on_sm, mean, longest, longest / mean),
-        *(tile_bytes, shared, resident, at_once * (stages - 1) * tile_bytes, np.maximum(1, partial_bytes)),
-        *(of_longest / reading, of_mean / reading, tile * BYTES_OF_SM / (at_once * tile_bytes)),
-        *(total / (LAUNCH + reading), total_evenly / (LAUNCH + reading), 1 + merging / (LAUNCH + reading)),
-    )
-    others = (
-        *(is_flat, is_last, partial_item < 4, stages, rounds, np.ceil(on_sm) / on_sm, rounds - on_sm / resident),
-        *(heads * sizes.rows_of_a_head / rows, np.full_like(rows, math.log2(reading))),
-        *(warps == each for each in WARPS),
-        *(stages == each for each in STAGES),
-        *(block_k == each for each in TILES),
-        *(heads == each for each in HEADS),
-    )
-    return np.stack((*map(np.log2, logarithms), *others), axis=1)
+    logarithms = {
+        "heads": heads,
+        "BLOCK_K": block_k,
+        "splits": np.maximum(0.5, splits),
+        "warps": warps,
+        "rows": rows,
+        "tokens": tokens,
+        "programs of an SM": on_sm,
+        "tiles in the mean": mean,
+        "tiles of the longest": longest,
+        "unevenness": longest / mean,
+        "bytes of a tile": tile_bytes,
+        "shared bytes": shared,
+        "resident": resident,
+        "bytes in flight": at_once * (stages - 1) * tile_bytes,
+        "partial bytes": np.maximum(1, partial_bytes),
+        "longest over reading": of_longest / reading,
+        "mean over reading": of_mean / reading,
+        "tile over its reading": tile * BYTES_OF_SM / (at_once * tile_bytes),
+        "time over reading": total / (LAUNCH + reading),
+        "even time over reading": total_evenly / (LAUNCH + reading),
+        "merging": 1 + merging / (LAUNCH + reading),
+    }
+    others = {
+        "flat": is_flat,
+        "last": is_last,
+        "narrow partials": partial_item < 4,
+        "stages": stages,
+        "rounds": rounds,
+        "fullness": np.ceil(on_sm) / on_sm,
+        "idle part": rounds - on_sm / resident,
+        "filled rows": heads * sizes.rows_of_a_head / rows,
+        "reading": np.full_like(rows, math.log2(reading)),
+        **{f"{each} warps": warps == each for each in WARPS},
+        **{f"{each} stages": stages == each for each in STAGES},
+        **{f"tiles of {each}": block_k == each for each in TILES},
+        **{f"{each} heads": heads == each for each in HEADS},
+    }
+    return {name: np.log2(each) for name, each in logarithms.items()} | others

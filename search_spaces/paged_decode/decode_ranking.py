@@ -7,7 +7,7 @@ fitted to what ships in ``results/`` (``python -m benchmarks.fit_decode``); docs
 """
 
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, lru_cache
 from importlib.resources import files
@@ -34,10 +34,11 @@ RESTORE: Final = "`git checkout -- search_spaces` in the clone, or installing th
 CAUTION: Final = 2.0
 AGREED: Final = 64  # the best by the mean, on whose mean all networks are made to agree
 KEPT: Final = 4096  # choices
-# Rows at a time: OpenBLAS, which NumPy's wheels have, computes products of up to 2**18 multiplications on one thread. A
+# Rows at a time: OpenBLAS, which NumPy's wheels have, computes products of up to ONE_THREAD on one thread. A
 # server's cores are busy, and several threads wait for each other there: a look-up took 30 to 100 ms instead of 9 to 20
 # (two cores of a Xeon, 2026-11-29).
 PIECE: Final = 128
+ONE_THREAD: Final = 2**18  # multiplications
 
 Reject = Callable[[Config, PagedShape, Device], str | None]
 
@@ -126,29 +127,56 @@ def is_ranked(shape: PagedShape, device: Device) -> bool:
 
 def first_valid(shape: PagedShape, device: Device, reject: Reject) -> Config | None:
     """Return the best candidate that is valid; None where none is. It is kept, and that of recorded shapes ships."""
-    place = _recorded_choices().get(name_of(shape, device))
-    if place is not None:
-        config = candidates(shape.dtype)[0][place]
-        return config if reject(config, shape, device) is None else None
-    return _first_valid(shape, device, device.sm_count, device.memory_mib, reject)
+    if (choice := _recorded_choices().get(name_of(shape, device))) is not None:
+        config = config_of(choice, shape.dtype)
+        if reject(config, shape, device) is None:
+            return config
+    return _first_valid(shape, device, device.memory_mib, reject)
 
 
 @lru_cache(maxsize=KEPT)
-def _first_valid(shape: PagedShape, device: Device, sm_count: int, memory_mib: int, reject: Reject) -> Config | None:
-    """Choose, for a device that has so many SMs and so much memory, which are no part of its identity."""
+def _first_valid(shape: PagedShape, device: Device, memory_mib: int, reject: Reject) -> Config | None:
+    """Choose, for a device that has so much memory, of which its identity has but the step."""
     return next((config for config in ranked(shape, device) if reject(config, shape, device) is None), None)
 
 
 def name_of(shape: Shape, device: Device) -> str:
-    """Name a shape on a device, as far as its choice depends on it."""
-    return f"{device.name}, {device.sm_count} SMs, {device.memory_mib} MiB: {shape!r}"
+    """Name a shape on a model of device."""
+    return f"{device.model!r}: {shape!r}"
 
 
 @cache
-def _recorded_choices() -> Mapping[str, int]:
-    """Return the places among ``candidates`` of what is chosen for recorded shapes, of which tables have hundreds."""
+def _recorded_choices() -> Mapping[str, list[int]]:
+    """Return what is chosen for recorded shapes, of which tables have hundreds, each as ``choice_of`` writes it."""
     with _open() as arrays:
         return dict(zip(arrays["recorded"].tolist(), arrays["chosen"].tolist(), strict=True))
+
+
+def choice_of(config: Config) -> list[int]:
+    """Return a candidate as numbers: of ``TILE``, its splits or programs, and 1 for partial results of 16 bits."""
+    is_flat = config["schedule"] == "flat"
+    return [
+        *tile_of(config),
+        config.integer("PROGRAMS_PER_SM" if is_flat else "NUM_SPLITS"),
+        int(config["PARTIALS"] not in (None, "float32")),
+    ]
+
+
+def config_of(choice: Sequence[int], dtype: str) -> Config:
+    """Return the candidate that ``choice_of`` wrote, for a shape of a dtype.
+
+    Example:
+        >>> config_of([16, 1, 64, 4, 3, 0, 1, 8, 1], "bfloat16")["PARTIALS"]
+        'bfloat16'
+    """
+    *tile, amount, is_narrow = choice
+    return _config(tile, amount, dtype if is_narrow else "float32")
+
+
+def tile_of(config: Config) -> tuple[int, ...]:
+    """Return what of a config is no amount of work, in the order of ``TILE``."""
+    sizes = (config.integer(name) for name in TILE[:-2])
+    return (*sizes, int(config["schedule"] == "flat"), int(config["COMBINE"] == "last"))
 
 
 def forget() -> None:
@@ -192,27 +220,29 @@ def candidates(dtype: str) -> tuple[tuple[Config, ...], ConfigColumns]:
     return listed, ConfigColumns.of(listed)
 
 
-def _with_amounts(tile: list[int], dtype: str) -> Iterator[Config]:
-    rows, heads, block_k, warps, stages, is_flat, is_last = tile
-
-    def config(schedule: str, splits: int | None, per_sm: int | None, partials: str | None) -> Config:
-        return Config(
-            schedule=schedule,
-            BLOCK_ROWS=rows,
-            HEADS=heads,
-            BLOCK_K=block_k,
-            NUM_SPLITS=splits,
-            PROGRAMS_PER_SM=per_sm,
-            COMBINE=None if is_flat else "last" if is_last else "kernel",
-            PARTIALS=partials,
-            num_warps=warps,
-            num_stages=stages,
-            **dict.fromkeys(parameter.name for parameter in bounds.WAVE_HINTS),  # which recorded GPUs lack
-        )
-
+def _with_amounts(tile: Sequence[int], dtype: str) -> Iterator[Config]:
+    *_, is_flat, is_last = tile
     if is_flat:
-        yield from (config("flat", None, each, None) for each in PROGRAMS_PER_SM)
+        yield from (_config(tile, each, "float32") for each in PROGRAMS_PER_SM)
         return
     for splits in (each for each in SPLITS if 1 < each <= MAX_SPLITS_LAST) if is_last else SPLITS:
         for partials in ("float32", dtype) if splits >= MIN_SPLITS_HALF else ("float32",):
-            yield config("split", splits, None, partials)
+            yield _config(tile, splits, partials)
+
+
+def _config(tile: Sequence[int], amount: int, partials: str) -> Config:
+    """Return a tile with a number of splits, or of programs, which leave no partial results of a type of their own."""
+    rows, heads, block_k, warps, stages, is_flat, is_last = tile
+    return Config(
+        schedule="flat" if is_flat else "split",
+        BLOCK_ROWS=rows,
+        HEADS=heads,
+        BLOCK_K=block_k,
+        NUM_SPLITS=None if is_flat else amount,
+        PROGRAMS_PER_SM=amount if is_flat else None,
+        COMBINE=None if is_flat else "last" if is_last else "kernel",
+        PARTIALS=None if is_flat else partials,
+        num_warps=warps,
+        num_stages=stages,
+        **dict.fromkeys(parameter.name for parameter in bounds.WAVE_HINTS),  # which recorded GPUs lack
+    )

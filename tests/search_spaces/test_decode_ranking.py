@@ -14,12 +14,17 @@ from autotune.device import NVIDIA_H200
 from autotune.errors import TableError
 from autotune.search_spaces.paged_decode import decode_ranking
 from autotune.search_spaces.paged_decode.decode_default import preferred
-from autotune.search_spaces.paged_decode.decode_features import ConfigColumns, features
+from autotune.search_spaces.paged_decode.decode_features import ConfigColumns, features, named_features
 from autotune.search_spaces.paged_decode.decode_ranking import (
     AGREED,
     CAUTION,
+    ONE_THREAD,
+    PIECE,
     Networks,
     candidates,
+    choice_of,
+    config_of,
+    first_valid,
     is_ranked,
     ranked,
     read_networks,
@@ -37,7 +42,7 @@ def shape_of(**fields: Any) -> PagedShape:
     return PagedShape(**{**sizes, **fields})
 
 
-def config_of(**values: Any) -> Config:
+def a_config(**values: Any) -> Config:
     usual: dict[str, Any] = {
         "schedule": "split",
         "BLOCK_ROWS": 16,
@@ -50,27 +55,42 @@ def config_of(**values: Any) -> Config:
     return Config({**usual, **dict.fromkeys(("waves_per_eu", "matrix_instr_nonkdim", "kpack")), **values})
 
 
-def logarithms(shape: PagedShape, config: Config) -> set[float]:
-    (row,) = features(shape, NVIDIA_H200, ConfigColumns.of([config]))
-    return {round(2.0**value, 6) for value in row}
+def amounts(shape: PagedShape, config: Config) -> dict[str, float]:
+    """Return the features of one config, all as if they were logarithms."""
+    found = named_features(shape, NVIDIA_H200, ConfigColumns.of([config]))
+    assert list(features(shape, NVIDIA_H200, ConfigColumns.of([config]))[0]) == [each[0] for each in found.values()]
+    return {name: 2.0 ** float(each[0]) for name, each in found.items()}
 
 
-def test_features_hold_what_counting_says() -> None:
-    """4 x 8 KV heads by two, in 8 splits: 128 programs, each of 1024 tokens by 32, of two arrays of 128 x 2 bytes."""
-    found = logarithms(shape_of(), config_of())
+def test_features_are_what_counting_says() -> None:
+    """4 x 8 KV heads by two, in 5 splits: 80 programs, each of 52 tiles of 32 tokens in two arrays of 128 x 2 bytes."""
+    found = amounts(shape_of(), a_config(NUM_SPLITS=5))
     tile = 64 * 2 * 128 * 2
-    programs, tokens = 4 * 8 // 2 * 8, 32
-    partial_bytes = 8 * 4 * 32 * 128 * 4
-    for expected in (programs / 132, tokens, 1024 / tokens, tile, 2 * tile + 16 * (128 + 64) * 2, partial_bytes):
-        assert round(expected, 6) in found
-    assert round(3.0, 6) in found  # programs that an SM's memory holds at once
+    shared = 2 * tile + 16 * (128 + 64) * 2
+    expected = {
+        "programs of an SM": 80 / 132,
+        "tokens": 32,
+        "tiles of the longest": math.ceil(8192 / (5 * 32)),
+        "tiles in the mean": 8192 / (5 * 32),
+        "bytes of a tile": tile,
+        "shared bytes": shared,
+        "resident": NVIDIA_H200.architecture.shared_memory_bytes // shared,
+        "bytes in flight": 2 * tile,
+        "partial bytes": 5 * 4 * 32 * 128 * 4,
+        "rounds": 2,  # to the power of one round
+        "page size": 16,
+        "sequences of an SM": 4 * 8 / 132,
+    }
+    assert {name: found[name] for name in expected} == pytest.approx(expected)
 
 
 def test_equal_shares_have_a_mean_of_tiles() -> None:
-    config = config_of(schedule="flat", NUM_SPLITS=None, PROGRAMS_PER_SM=2, COMBINE=None, PARTIALS=None)
-    found = logarithms(shape_of(), config)
-    assert round(4 * 4 * 8192 / 32 / 264, 6) in found  # tiles of a program
-    assert round(math.ceil(4 * 4 * 8192 / 32 / 264), 6) in found
+    config = a_config(schedule="flat", NUM_SPLITS=None, PROGRAMS_PER_SM=3, COMBINE=None, PARTIALS=None)
+    found = amounts(shape_of(), config)
+    evenly = 4 * 4 * 8192 / 32 / (3 * 132)  # 10.3 tiles of a program
+    assert found["tiles in the mean"] == pytest.approx(evenly)
+    assert found["tiles of the longest"] == pytest.approx(math.ceil(evenly))
+    assert (found["flat"], found["4 warps"], found["8 warps"]) == (2.0, 2.0, 1.0)
 
 
 def test_networks_compute_what_torch_does() -> None:
@@ -163,6 +183,7 @@ def test_choices_of_recorded_shapes_are_what_networks_choose(monkeypatch: pytest
         return rank(networks, given)
 
     monkeypatch.setattr(Networks, "rank", counted)
+    decode_ranking.forget()
     rows = [
         (row.shape, row.device)
         for row in shipped_portfolios("paged_decode", implementation="triton")
@@ -170,16 +191,53 @@ def test_choices_of_recorded_shapes_are_what_networks_choose(monkeypatch: pytest
     ]
     assert len(rows) > 400
     assert runs == []
+    for shape, device in rows:
+        SPACE.default(shape, device)
+    assert runs == []
     for shape, device in rows[::40]:
-        valid = (each for each in ranked(shape, device) if reject(each, shape, device) is None)
-        assert SPACE.default(shape, device) == next(valid), shape
+        valid = [each for each in itertools.islice(ranked(shape, device), 9) if reject(each, shape, device) is None]
+        assert first_valid(shape, device, reject) == valid[0], shape
+        # The next one where a bound of today forbids it.
+        assert (
+            first_valid(shape, device, lambda *of, own=valid[0]: "forbidden" * (of[0] == own) or reject(*of))
+            == valid[1]
+        )
+
+
+def test_choices_are_kept_as_configs() -> None:
+    """Not as places in a list, which a longer list would move."""
+    listed, _ = candidates("float16")
+    assert all(config_of(choice_of(config), "float16") == config for config in listed)
 
 
 def test_a_choice_is_made_once() -> None:
     shape = shape_of(batch=77)
     assert SPACE.default(shape, NVIDIA_H200) is SPACE.default(shape_of(batch=77), NVIDIA_H200)
-    fewer = replace(NVIDIA_H200, sm_count=20)  # the same device, by its identity
-    assert SPACE.default(shape_of(batch=2), fewer) != SPACE.default(shape_of(batch=2), NVIDIA_H200)
+
+
+def test_devices_of_one_identity_do_not_share_a_choice_that_depends_on_their_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(
+        decode_ranking, "ranked", lambda shape, device: asked.append(device.memory_mib) or iter([a_config()])
+    )
+    decode_ranking.forget()
+    less = replace(NVIDIA_H200, memory_mib=NVIDIA_H200.memory_mib - 1)
+    assert less == NVIDIA_H200
+    for device in (NVIDIA_H200, less, NVIDIA_H200, less):
+        first_valid(shape_of(batch=77), device, reject)
+    assert asked == [NVIDIA_H200.memory_mib, less.memory_mib]
+    monkeypatch.undo()
+    decode_ranking.forget()
+
+
+def test_one_thread_computes_a_piece() -> None:
+    networks = read_networks()
+    assert all(
+        PIECE * inputs * hidden <= ONE_THREAD
+        for inputs, hidden in (networks.first[0, :-1].shape, networks.second[0, :-1].shape)
+    )
 
 
 def test_weights_are_finite_and_belong_to_the_features() -> None:
