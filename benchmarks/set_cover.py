@@ -133,7 +133,7 @@ def _assign_class(
         ]
     pairs = [_transfer(implementation, each, recordings) for each in recordings]
     return [
-        replace(row, left_out_regret=regret, transfer_distance=distance, transfer_regret=lost)
+        replace(row, left_out_regret=_finite(regret), transfer_distance=distance, transfer_regret=lost)
         for row, regret, (distance, lost) in zip(rows, known, pairs, strict=True)
     ]
 
@@ -179,14 +179,19 @@ def _assigned(
                 shape=each.shape,
                 config=each.default if member is None else member,
                 is_default=member is None,
-                regret=each.regret(member),
-                default_regret=each.regret(None),
+                regret=_finite(each.regret(member)),
+                default_regret=_finite(each.regret(None)),
                 timed=each.timed,
                 source_hash=each.source_hash,
                 triton_version=each.triton,
             )
         )
     return rows
+
+
+def _finite(regret: float | None) -> float | None:
+    """Return None for what failed, of which no time is known."""
+    return None if regret == math.inf else regret
 
 
 def _left_out_regret(

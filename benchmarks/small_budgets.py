@@ -184,9 +184,12 @@ def parse_seeds(text: str) -> list[int]:
     """Parse ``3`` or ``0-9``."""
     first, _, last = text.partition("-")
     try:
-        return list(range(int(first), int(last or first) + 1)) or [int(first)]
+        seeds = list(range(int(first), int(last or first) + 1))
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; expected a seed, or a range such as 0-9") from None
+        seeds = []
+    if not seeds:
+        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; expected a seed, or a range such as 0-9")
+    return seeds
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:

@@ -93,8 +93,13 @@ def _rung(distance: float, trial: Trial, device: Device) -> tuple[Rung, str]:
         reason = f"tuned for the nearest shape ({trial.shape}; {_away(distance)}) on {trial.device.name}"
     if trial.device != device:
         rung = "same model"
-        reason += f" at {trial.device.power_cap_watts} W, not the {device.power_cap_watts} W here"
+        reason += f" at {_cap(trial.device)}, not {_cap(device)} here"
     return rung, reason
+
+
+def _cap(device: Device) -> str:
+    watts = device.power_cap_watts
+    return "an unknown power cap" if watts is None else f"a power cap of {watts} W"
 
 
 def _away(distance: float) -> str:

@@ -36,7 +36,7 @@ def nearest_configs(
     kept = (
         row
         for row in rows
-        if (shipped or row.origin == "user") and (row.trial.device.model == device.model) == of_model
+        if (shipped or row.origin != "shipped") and (row.trial.device.model == device.model) == of_model
     )
     own = (row.trial for row in served_of(kept) if row.trial.implementation == implementation.name)
     near = sorted((trial for trial in own if shape.distance(trial.shape) < math.inf), key=remoteness)

@@ -34,7 +34,7 @@ BROAD: Final = 7
 class Assignment:
     """One recorded shape on one device, and the member of its architecture's portfolio that it is assigned.
 
-    Regrets are parts of the best time there, 0.02 for 2 %; None where they are not known.
+    Regrets are parts of the best time there, 0.02 for 2 %; None where they are not known, as of what failed.
 
     Attributes:
         config: the member.

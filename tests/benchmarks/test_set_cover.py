@@ -4,6 +4,7 @@ import math
 import random
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -12,6 +13,7 @@ from autotune.device import NVIDIA_H200
 from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION
 from autotune.shape import AttentionShape
 from autotune.space import Config
+from autotune.table.portfolios import write_portfolio
 from autotune.trial import Conditions, Policy, Stage, Status, Trial
 from benchmarks import set_cover
 from benchmarks.recorded_shapes import RecordedShape, find_behind, read_recordings
@@ -174,6 +176,20 @@ def test_unknown_choices_count_as_twice_what_the_rule_loses() -> None:
     assert all(row.is_default for row in assign(IMPLEMENTATION, alone))
     agreeing = [recorded(sample.shape(seq), {A: 1.0}, broad=False) for seq in (512, 1024, 2048)]
     assert not any(row.is_default for row in assign(IMPLEMENTATION, agreeing))
+
+
+@pytest.mark.parametrize("left", [1, 3], ids=["members", "rule"])
+def test_a_rule_that_failed_somewhere_has_no_regret_there(left: int, tmp_path: Path) -> None:
+    """Tables hold finite numbers: one failure must not keep all portfolios from being written."""
+    found = [
+        recorded(sample.shape(512 * 2**number), {A: 1.0} if number else {B: 1.0}, default=1.0 if number < left else 1.3)
+        for number in range(4)
+    ]
+    found[-1] = recorded(found[-1].shape, {A: 1.0}, default=math.inf)
+    rows = {row.shape: row for row in assign(IMPLEMENTATION, found)}
+    assert rows[found[-1].shape].default_regret is None
+    assert rows[found[-2].shape].default_regret is not None
+    assert write_portfolio(list(rows.values()), results=tmp_path).exists()
 
 
 def test_classes_have_members_of_their_own() -> None:

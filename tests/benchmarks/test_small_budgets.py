@@ -187,6 +187,8 @@ def test_there_are_eight_shapes_and_seeds_are_ranges() -> None:
     assert (parse_seeds("3"), parse_seeds("0-2")) == ([3], [0, 1, 2])
     with pytest.raises(argparse.ArgumentTypeError, match="'x' is not allowed"):
         parse_seeds("x")
+    with pytest.raises(argparse.ArgumentTypeError, match="'9-0' is not allowed; expected a seed, or a range"):
+        parse_seeds("9-0")
     assert parse(["--part", "2/4", "--only", "decode"]).part == (2, 4)
 
 

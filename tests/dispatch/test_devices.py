@@ -24,7 +24,7 @@ def test_another_power_cap_is_the_same_model(tables: Tables) -> None:
     tables.ship(row)
     why = get_kernel(sample.shape()).provenance
     assert (why.rung, why.row) == ("same model", row)
-    assert why.reason == "tuned for this shape on NVIDIA H200 at 500 W, not the 700 W here"
+    assert why.reason == "tuned for this shape on NVIDIA H200 at a power cap of 500 W, not a power cap of 700 W here"
 
 
 def test_a_row_of_another_driver_is_of_this_device(tables: Tables) -> None:
