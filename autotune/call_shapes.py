@@ -265,9 +265,25 @@ def _paged_shape(
 ) -> PagedShape:
     """Make the shape of a call; the table's capacity, rounded up to a power of two, bounds the context and its mean."""
     page_size, kv_heads = pages[:2] if layout == "NHD" else (pages[1], pages[0])
+    _check_cache(q[2], kv_heads, page_size, dtypes[1], layout)
     bound = min(MAX_CONTEXT, power_of_two(max(1, pages[3] * page_size)))
     sizes: dict[str, Any] = {"batch": q[0], "heads": q[2], "kv_heads": kv_heads, "seq_q": q[1], "page_size": page_size}
     sizes |= {"max_context": bound, "mean_context": bound if mean_context is None else min(mean_context, bound)}
     sizes |= {"head_dim": q[3], "head_dim_v": pages[2], "dtype": dtypes[0], "kv_dtype": dtypes[1], "layout": layout}
     sizes |= zip(("softcap", "sinks", "alibi"), features, strict=True)
     return PagedShape(**sizes, causal=causal, window=window)
+
+
+def _check_cache(heads: int, kv_heads: int, page_size: int, kv_dtype: str, layout: str) -> None:
+    """Refuse what engines' caches are taken for by mistake; the shape checks the rest."""
+    if kv_dtype == "uint8":
+        raise InputMismatchError(
+            "k_cache and v_cache are uint8, which says nothing of their numbers; expected a view of their type, such as "
+            "k_cache.view(torch.float8_e4m3fn)"
+        )
+    if heads % kv_heads > 0 and heads % page_size == 0:
+        other = "HND" if layout == "NHD" else "NHD"
+        raise InputMismatchError(
+            f"k_cache has {kv_heads} KV heads as layout={layout!r}, of which the {heads} heads of q are no multiple; "
+            f"as layout={other!r} it has {page_size}"
+        )

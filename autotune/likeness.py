@@ -72,7 +72,7 @@ def likeness(shape: Shape, device: Device) -> Likeness:
     are padded to one width. Dense attention is told by its tiles for each SM (up to ``MANY_TILES``), queries, keys that
     a query may see, heads per KV head (slight) and head dims; a mask with a diagonal, a window and softcap are
     features. Paged attention by its KV heads for each SM, rows of a KV head, mean length, how even lengths are, page
-    size (slight) and head dims; layout, mask, window, softcap, sinks and ALiBi are features. Packed sequences by tiles,
+    size (slight) and head dims; several queries, layout, mask, window, softcap, sinks and ALiBi are features. Packed sequences by tiles,
     mean queries and keys, how even lengths are, and what else tells dense attention.
 
     Example:
@@ -132,7 +132,7 @@ def _of_paged(shape: PagedShape, device: Device) -> Likeness:
     heads = shape.batch * shape.kv_heads
     return Likeness(
         kind=(PagedShape, ITEM_BYTES[shape.dtype], stored, _width(shape.head_dim), _width(shape.head_dim_v)),
-        features=(shape.causal, shape.window is not None, *_other_features(shape)),
+        features=(shape.seq_q > 1, shape.causal, shape.window is not None, *_other_features(shape)),
         sizes=(
             math.log2(min(MANY_TILES, heads / device.sm_count)),
             math.log2(shape.group * shape.seq_q),

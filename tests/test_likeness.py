@@ -49,7 +49,7 @@ def test_dense(changes: dict[str, Any], distance: float) -> None:
         ({"batch": 32}, 1.0),
         ({"max_context": 8192, "mean_context": 8192}, 1.0),
         ({"mean_context": 2048}, math.hypot(1.0, 2.0)),
-        ({"seq_q": 4}, 2.0),
+        ({"seq_q": 4}, math.hypot(2.0, 1.0)),  # the default of several queries is another rule
         ({"page_size": 64}, 0.5),
         ({"layout": "HND"}, 1.0),
         ({"sinks": True}, 1.0),

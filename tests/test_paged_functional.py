@@ -194,6 +194,16 @@ BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "quantized CPU": (quantized(torch.float8_e4m3fn), InputMismatchError, "the tensors are on the CPU"),
     "type": (tensors(q=torch.zeros(3, 8, 64).double()), UnknownNameError, "dtype='float64'"),
     "heads": (tensors(q=torch.zeros(3, 7, 64).half()), InvalidShapeError, "heads=7 is not a multiple of kv_heads=2"),
+    "layout of the cache": (
+        tensors() | {"layout": "HND"},
+        InputMismatchError,
+        "k_cache has 16 KV heads as layout='HND', .* 8 heads of q are no multiple; as layout='NHD' it has 2",
+    ),
+    "bytes": (
+        quantized(torch.uint8),
+        InputMismatchError,
+        r"k_cache and v_cache are uint8, .*; expected a view of their type, such as k_cache.view\(torch.float8_e4m3fn\)",
+    ),
     "value type": (tensors(v_cache=torch.zeros(40, 16, 2, 32)), InputMismatchError, "v_cache is .* float32"),
     "list": (tensors() | {"q": [1.0]}, InputMismatchError, "q is a list; expected a tensor"),
     "CPU": (tensors(), InputMismatchError, "the tensors are on the CPU; expected a GPU"),
