@@ -14,7 +14,7 @@ PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.1
 	&& command -v $$name && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help install search test test-slow test-gpu lint docs recorded dist clean
+.PHONY: help install search test test-slow test-gpu lint docs fitted recorded dist clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,8 +50,14 @@ docs: $(DOCS_STAMP)  ## build the documentation into site/, where a warning is a
 	@NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs build --quiet --strict
 	@echo "open site/index.html"
 
-# After new recordings below results/, or a changed default of a space: without them many tests say what is old. What is
-# fitted to recordings comes before: benchmarks.fit_decode, and what schedule_times and triton_times print.
+# After new recordings below results/, before `make recorded`. What the last two print replaces what autotune/search_spaces
+# and autotune/dispatch hold: their docstrings say where.
+fitted: $(STAMP)  ## fit defaults and estimates to results/ anew; minutes
+	@$(RUN) benchmarks.fit_decode
+	@$(RUN) benchmarks.schedule_times
+	@$(RUN) benchmarks.triton_times
+
+# After new recordings below results/, or a changed default of a space: without them many tests say what is old.
 recorded: $(STAMP)  ## compute what follows from results/ anew: portfolios, binaries of other Tritons, pages, goldens
 	@$(RUN) benchmarks.portfolios >/dev/null
 	@$(RUN) benchmarks.toolchain_drift --prune >/dev/null

@@ -278,7 +278,7 @@ def _check_cache(heads: int, kv_heads: int, page_size: int, kv_dtype: str, layou
     """Refuse what engines' caches are taken for by mistake; the shape checks the rest."""
     if kv_dtype == "uint8":
         raise InputMismatchError(
-            "k_cache and v_cache are uint8, which says nothing of their numbers; expected a view of their type, such as "
+            "k_cache and v_cache are uint8, which says nothing of their numbers; expected a view of their type, as "
             "k_cache.view(torch.float8_e4m3fn)"
         )
     if heads % kv_heads > 0 and heads % page_size == 0:

@@ -72,8 +72,8 @@ def likeness(shape: Shape, device: Device) -> Likeness:
     are padded to one width. Dense attention is told by its tiles for each SM (up to ``MANY_TILES``), queries, keys that
     a query may see, heads per KV head (slight) and head dims; a mask with a diagonal, a window and softcap are
     features. Paged attention by its KV heads for each SM, rows of a KV head, mean length, how even lengths are, page
-    size (slight) and head dims; several queries, layout, mask, window, softcap, sinks and ALiBi are features. Packed sequences by tiles,
-    mean queries and keys, how even lengths are, and what else tells dense attention.
+    size (slight) and head dims; several queries, layout, mask, window, softcap, sinks and ALiBi are features. Packed
+    sequences by tiles, mean queries and keys, how even lengths are, and what else tells dense attention.
 
     Example:
         >>> short, long = (AttentionShape(batch=64, heads=16, seq_q=seq, head_dim=128) for seq in (1024, 4096))

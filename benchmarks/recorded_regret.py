@@ -18,6 +18,7 @@ from autotune.shape import Shape
 from autotune.table import Assignment, Served, shipped_portfolios, shipped_winners, winners
 from autotune.trial import Candidate
 from benchmarks.drawn_regret import Decided, UntunedPick
+from benchmarks.fitted_defaults import is_fitted, left_out_loss
 from benchmarks.merge import RESULTS
 from benchmarks.portfolios import tables_of
 from benchmarks.recorded_shapes import RecordedShape, find_behind, read_recordings
@@ -63,6 +64,19 @@ def leave_out_each(operation: str, results: Path = RESULTS) -> Iterator[tuple[De
             yield device, _leave_out(shape, device, times, rows, portfolio, ours)
 
 
+def _time_of(
+    candidate: Candidate, ours: Iterable[Implementation[Any]], shape: Shape, device: Device, times: Times
+) -> float | None:
+    """Return the time of what is served over the best; of a default that was fitted to the shape, without it."""
+    implementation = next(each for each in ours if each.name == candidate.implementation)
+    is_default = candidate.config == implementation.space.default(shape, device)
+    if not is_default or not is_fitted(implementation, shape):
+        return times.get(candidate)
+    lost = left_out_loss(implementation, shape, device)
+    own = [time for each, time in times.items() if each.implementation == candidate.implementation]
+    return None if lost is None or not own else min(own) * (1.0 + lost)
+
+
 def _leave_out(
     shape: Shape,
     device: Device,
@@ -78,7 +92,7 @@ def _leave_out(
         [each for each in ours if each.supports(shape, device) is None],
         portfolio=[row for row in portfolio if row.shape != shape and row.device.arch == device.arch],
     )[0]
-    if (time := times.get(served.candidate)) is None:
+    if (time := _time_of(served.candidate, ours, shape, device, times)) is None:
         return None
     best = min(times, key=lambda candidate: times[candidate])
     return Decided(UntunedPick(shape, served.candidate, served.provenance), time / times[best] - 1.0, best)

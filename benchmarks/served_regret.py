@@ -8,8 +8,9 @@ Wanted of the sweeps of each implementation of dense attention: at most 1.02 tim
 1.05 at worst; exits with 1 beyond.
 
 ``--recorded``: each recorded shape is left out in turn, with all its rows, and what the rows and portfolios of others
-would serve is looked up in what was recorded of it. No GPU. The rules of the spaces' defaults were written after
-these recordings, so that new shapes lose more. Wanted as of drawn ones.
+would serve is looked up in what was recorded of it. No GPU. A default that is fitted to recordings counts by
+what it chose when it was fitted without the shape (``benchmarks.fit_decode``); rules of other defaults were written
+after these recordings, so that new shapes lose more. Wanted as of drawn ones.
 
 ``--drawn N``: N shapes, drawn by ``--seed`` (``autotune.tuning.draw_shapes``), are served by the shipped tables alone
 and each raced with the finalists of a local search of ``--seconds``, on the GPU here (``benchmarks.drawn_regret``).

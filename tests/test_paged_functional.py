@@ -202,7 +202,7 @@ BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "bytes": (
         quantized(torch.uint8),
         InputMismatchError,
-        r"k_cache and v_cache are uint8, .*; expected a view of their type, such as k_cache.view\(torch.float8_e4m3fn\)",
+        r"k_cache and v_cache are uint8, .*; expected a view of their type, as k_cache.view\(torch.float8_e4m3fn\)",
     ),
     "value type": (tensors(v_cache=torch.zeros(40, 16, 2, 32)), InputMismatchError, "v_cache is .* float32"),
     "list": (tensors() | {"q": [1.0]}, InputMismatchError, "q is a list; expected a tensor"),

@@ -10,7 +10,7 @@ import pytest
 
 from autotune.device import NVIDIA_H200
 from autotune.search_spaces.paged_decode.decode_features import ConfigColumns, features
-from autotune.search_spaces.paged_decode.decode_ranking import Networks, name_of, read_networks
+from autotune.search_spaces.paged_decode.decode_ranking import Networks, name_of, read_networks, tile_of
 from autotune.search_spaces.paged_decode.triton import IMPLEMENTATION
 from autotune.shape import PagedShape
 from benchmarks import fit_decode, fitted_defaults
@@ -48,7 +48,7 @@ def test_a_planted_preference_is_found(recordings: list[FittedShape], monkeypatc
         assert each.losses[np.argmin(networks.rank(each.given))] < 0.06
     assert len(networks.tiles) > 0
     assert {tuple(tile) for tile in networks.tiles.tolist()} <= {
-        fit_decode.tile_of(config) for each in recordings for config in each.configs
+        tile_of(config) for each in recordings for config in each.configs
     }
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from autotune.device import NVIDIA_H200
 from autotune.dispatch import Provenance, alternatives_for
+from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION
 from autotune.shape import AttentionShape
 from autotune.space import Config
 from autotune.table import shipped_grid
@@ -81,6 +82,20 @@ def test_what_the_others_serve_takes_as_long_as_was_recorded(monkeypatch: pytest
     assert len(ratios) >= 20
     regrets = {each.pick.shape: each.regret for _, each in decided if each.pick.shape in ratios}
     assert regrets == {shape: pytest.approx(ratio, abs=1e-6) for shape, ratio in ratios.items()}
+
+
+@pytest.mark.parametrize(("lost", "expected"), [(0.25, 1.2 * 1.25), (None, None)])
+def test_a_fitted_default_counts_as_fitted_without_the_shape(
+    lost: float | None, expected: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over the best of its own implementation, which may not be the best of all."""
+    monkeypatch.setattr(recorded_regret, "is_fitted", lambda implementation, shape: True)
+    monkeypatch.setattr(recorded_regret, "left_out_loss", lambda implementation, shape, device: lost)
+    default = Candidate("triton", IMPLEMENTATION.space.default(SHAPE, NVIDIA_H200))
+    other = Candidate("triton", sample.config(num_stages=5))
+    times = {default: 1.2, other: 1.3, Candidate("gluon_hopper", GLUON): 1.0}
+    assert recorded_regret._time_of(default, [IMPLEMENTATION], SHAPE, NVIDIA_H200, times) == expected
+    assert recorded_regret._time_of(other, [IMPLEMENTATION], SHAPE, NVIDIA_H200, times) == 1.3
 
 
 @pytest.mark.parametrize(

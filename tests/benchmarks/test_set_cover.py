@@ -185,7 +185,7 @@ def test_a_rule_that_failed_somewhere_has_no_regret_there(left: int, tmp_path: P
         recorded(sample.shape(512 * 2**number), {A: 1.0} if number else {B: 1.0}, default=1.0 if number < left else 1.3)
         for number in range(4)
     ]
-    found[-1] = recorded(found[-1].shape, {A: 1.0}, default=math.inf)
+    found[-1] = recorded(sample.shape(4096), {A: 1.0}, default=math.inf)
     rows = {row.shape: row for row in assign(IMPLEMENTATION, found)}
     assert rows[found[-1].shape].default_regret is None
     assert rows[found[-2].shape].default_regret is not None

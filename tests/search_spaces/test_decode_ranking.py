@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from autotune.device import NVIDIA_H200
+from autotune.device import NVIDIA_H200, Device
 from autotune.errors import TableError
 from autotune.search_spaces.paged_decode import decode_ranking
 from autotune.search_spaces.paged_decode.decode_default import preferred
@@ -219,9 +220,12 @@ def test_devices_of_one_identity_do_not_share_a_choice_that_depends_on_their_mem
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[int] = []
-    monkeypatch.setattr(
-        decode_ranking, "ranked", lambda shape, device: asked.append(device.memory_mib) or iter([a_config()])
-    )
+
+    def noted(shape: PagedShape, device: Device) -> Iterator[Config]:
+        asked.append(device.memory_mib)
+        yield a_config()
+
+    monkeypatch.setattr(decode_ranking, "ranked", noted)
     decode_ranking.forget()
     less = replace(NVIDIA_H200, memory_mib=NVIDIA_H200.memory_mib - 1)
     assert less == NVIDIA_H200
