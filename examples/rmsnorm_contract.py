@@ -12,7 +12,9 @@ implementations and features of its own.
 
 import math
 import os
+import sys
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import ClassVar
 
 import torch
@@ -104,6 +106,7 @@ autotune.register("row_norm", "examples.rmsnorm_contract:OPERATION")
 autotune.register_implementation("row_norm", "triton", "examples.rmsnorm_contract:IMPLEMENTATION")
 
 if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where this is run as a file
     from examples import rmsnorm_contract  # the module that the references name
 
     device, name = ("cuda", None) if torch.cuda.is_available() else ("cpu", "NVIDIA H200")

@@ -376,9 +376,14 @@ def test_docstring_examples() -> None:
     assert sum(attempted for _, attempted in results) > 5
 
 
-def test_a_name_of_the_hub_suggests_named_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UnknownNameError, match=r"model='Qwen/Qwen2.5-7B' is unknown; did you mean qwen2\.5-7b\?"):
-        find_model("Qwen/Qwen2.5-7B")
+def test_names_of_the_hub_are_known_and_others_suggest_named_models(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("Qwen/Qwen2.5-7B", "Qwen/Qwen2.5-7B-Instruct", "qwen2.5-7b-instruct"):
+        assert find_model(name) is MODELS["qwen2.5-7b"]
+    assert find_model("google/gemma-3-4b-it") is find_model("google/gemma-3-4b") is MODELS["gemma-3-4b"]
+    with pytest.raises(UnknownNameError, match=r"model='Qwn/Qwen2.5-7B' is unknown; did you mean qwen2\.5-7b\?"):
+        find_model("Qwn/Qwen2.5-7B")
     with pytest.raises(UnknownNameError, match=r"'phi3' is unknown; did you mean phi-3-mini-4k\?"):
         find_model("phi3")
     with pytest.raises(UnknownNameError, match=r"'llama-3-8b' is unknown; did you mean llama-3"):

@@ -67,6 +67,14 @@ MODELS: Final = {
 }
 
 
+def _base_of(name: str) -> str:
+    """Return a name of a model without what says that it was tuned to instructions, which leaves attention as it is."""
+    return name.lower().removesuffix("-instruct").removesuffix("-it")
+
+
+_ON_HUB: Final = {_base_of(model.source): model for model in MODELS.values()}
+
+
 def find_model(name_or_path: str) -> ModelShape:
     """Return the named model, or the one of a ``config.json`` where the text is a path."""
     path = Path(name_or_path)
@@ -76,22 +84,24 @@ def find_model(name_or_path: str) -> ModelShape:
 
 
 def get_model(name: str) -> ModelShape:
-    """Return the model of that name, in any case.
+    """Return the model of that name, here or on the Hub, in any case; what is tuned to instructions is its base.
 
     Example:
         >>> get_model("Llama-3.1-8B").kv_heads
         8
+        >>> get_model("meta-llama/Llama-3.1-8B-Instruct").name
+        'llama-3.1-8b'
 
     Raises:
         UnknownNameError: no such model; the message names the closest ones, or all.
     """
-    try:
-        return MODELS[name.lower()]
-    except KeyError:
-        own_name = name.lower().rpartition("/")[2]  # without the owner of a name of the Hub
-        close = _like(own_name)
-        hint = f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(MODELS)}"
-        raise UnknownNameError(f"model={name!r} is unknown; {hint} (or give the path of a config.json)") from None
+    base = _base_of(name)
+    if (found := MODELS.get(base) or _ON_HUB.get(base)) is not None:
+        return found
+    own_name = name.lower().rpartition("/")[2]  # without the owner of a name of the Hub
+    close = _like(own_name)
+    hint = f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(MODELS)}"
+    raise UnknownNameError(f"model={name!r} is unknown; {hint} (or give the path of a config.json)")
 
 
 def _like(name: str) -> list[str]:
