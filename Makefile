@@ -50,8 +50,8 @@ docs: $(DOCS_STAMP)  ## build the documentation into site/, where a warning is a
 	@NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs build --quiet --strict
 	@echo "open site/index.html"
 
-# After new recordings below results/, before `make recorded`. What the last two print replaces what autotune/search_spaces
-# and autotune/dispatch hold: their docstrings say where.
+# After new recordings below results/, before `make recorded`. What the last two print replaces what modules
+# of search_spaces/flash_attention hold: their docstrings say which.
 fitted: $(STAMP)  ## fit defaults and estimates to results/ anew; minutes
 	@$(RUN) benchmarks.fit_decode
 	@$(RUN) benchmarks.schedule_times

@@ -281,7 +281,7 @@ def _check_cache(heads: int, kv_heads: int, page_size: int, kv_dtype: str, layou
             "k_cache and v_cache are uint8, which says nothing of their numbers; expected a view of their type, as "
             "k_cache.view(torch.float8_e4m3fn)"
         )
-    if heads % kv_heads > 0 and heads % page_size == 0:
+    if min(kv_heads, page_size) > 0 and heads % kv_heads > 0 and heads % page_size == 0:
         other = "HND" if layout == "NHD" else "NHD"
         raise InputMismatchError(
             f"k_cache has {kv_heads} KV heads as layout={layout!r}, of which the {heads} heads of q are no multiple; "

@@ -14,7 +14,7 @@ from autotune.errors import SearchError
 from autotune.search import Confirmation
 from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION
 from autotune.table import Store, export
-from autotune.table.foreign import unconfirmed_trials
+from autotune.table.foreign import keep_unconfirmed, unconfirmed_trials
 from autotune.table.parquet import encode
 from autotune.trial import Outcome, Resources, Stage, Status, Trial
 from autotune.tuning import imports
@@ -70,7 +70,9 @@ def test_what_ships_is_neither_checked_nor_kept(form: str, tables: Tables, monke
     path = tables.home.parent / f"served.{form}"
     path.write_bytes(encode([theirs, *shipped]) if form == "parquet" else export([theirs, *shipped], "json").encode())
     store = Store(tables.home)
+    keep_unconfirmed(store, shipped[0])
     found = import_tables([path], store)
+    assert unconfirmed_trials(store) == []
     assert {each.how for each in found.checked if each.trial in shipped} == {"ships with this version"}
     assert found.count("confirmed") == 3
     assert [trial.shape for trial in store.trials("flash_attention")] == [theirs.shape]

@@ -194,6 +194,11 @@ BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "quantized CPU": (quantized(torch.float8_e4m3fn), InputMismatchError, "the tensors are on the CPU"),
     "type": (tensors(q=torch.zeros(3, 8, 64).double()), UnknownNameError, "dtype='float64'"),
     "heads": (tensors(q=torch.zeros(3, 7, 64).half()), InvalidShapeError, "heads=7 is not a multiple of kv_heads=2"),
+    "no KV heads": (
+        tensors(k_cache=torch.zeros(40, 16, 0, 64).half(), v_cache=torch.zeros(40, 16, 0, 32).half()),
+        InvalidShapeError,
+        "kv_heads=0 is not allowed",
+    ),
     "layout of the cache": (
         tensors() | {"layout": "HND"},
         InputMismatchError,

@@ -78,6 +78,7 @@ def import_tables(
     checked = []
     for trial in foreign.winners:
         if trial in ships:
+            forget_unconfirmed(store, trial)  # of an import before this version
             result = Checked(trial, "confirmed", "ships with this version")
         else:
             result = _take(trial, store, executor, settings)

@@ -34,11 +34,10 @@ RESTORE: Final = "`git checkout -- search_spaces` in the clone, or installing th
 CAUTION: Final = 2.0
 AGREED: Final = 64  # the best by the mean, on whose mean all networks are made to agree
 KEPT: Final = 4096  # choices
-# Rows at a time: OpenBLAS, which NumPy's wheels have, computes products of up to ONE_THREAD on one thread. A
-# server's cores are busy, and several threads wait for each other there: a look-up took 30 to 100 ms instead of 9 to 20
-# (two cores of a Xeon, 2026-11-29).
-PIECE: Final = 128
-ONE_THREAD: Final = 2**18  # multiplications
+# Rows at a time: OpenBLAS, which NumPy's wheels have, computes products of up to so many multiplications on one thread.
+# A server's cores are busy, and several threads wait for each other there: a look-up took 30 to 100 ms instead of 9 to
+# 20 (two cores of a Xeon, 2026-11-29).
+PIECE, ONE_THREAD = 128, 2**18
 
 Reject = Callable[[Config, PagedShape, Device], str | None]
 

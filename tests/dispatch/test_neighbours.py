@@ -2,9 +2,13 @@
 
 from dataclasses import replace
 
+import pytest
+
 from autotune.device import NVIDIA_H200, Device
 from autotune.dispatch import get_kernel, neighbour_configs, other_kinds_configs
+from autotune.dispatch.nearest import nearest_configs
 from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION
+from autotune.table import Served
 from autotune.tuning.beginnings import find_neighbours
 from tests import sample
 from tests.dispatch.tables import CAPPED, SLOWER, THIRD, Tables
@@ -26,6 +30,16 @@ def test_neighbours_are_distinct_configs_of_the_model_nearest_first(tables: Tabl
     assert neighbour_configs(IMPLEMENTATION, sample.shape(), NVIDIA_H200, count=2) == [SLOWER, THIRD]
     other = replace(NVIDIA_H200, name="NVIDIA H100")
     assert neighbour_configs(IMPLEMENTATION, sample.shape(), other) == []
+
+
+@pytest.mark.parametrize("shipped", [True, False])
+def test_only_what_ships_is_left_out_of_a_replay(shipped: bool) -> None:
+    rows = [
+        Served(sample.trial(sample.shape(seq), chosen), origin)
+        for seq, chosen, origin in ((1024, SLOWER, "user"), (2048, THIRD, "site"), (4096, sample.FAST, "shipped"))
+    ]
+    found = nearest_configs(rows, IMPLEMENTATION, sample.shape(), NVIDIA_H200, of_model=True, shipped=shipped)
+    assert found == [SLOWER, THIRD, *([sample.FAST] if shipped else [])]
 
 
 def test_winners_of_other_kinds_are_proposed_first_where_there_is_none_and_never_served(tables: Tables) -> None:
