@@ -35,8 +35,9 @@ def test_neighbours_are_distinct_configs_of_the_model_nearest_first(tables: Tabl
 @pytest.mark.parametrize("shipped", [True, False])
 def test_only_what_ships_is_left_out_of_a_replay(shipped: bool) -> None:
     rows = [
-        Served(sample.trial(sample.shape(seq), chosen), origin)
-        for seq, chosen, origin in ((1024, SLOWER, "user"), (2048, THIRD, "site"), (4096, sample.FAST, "shipped"))
+        Served(sample.trial(sample.shape(1024), SLOWER), "user"),
+        Served(sample.trial(sample.shape(2048), THIRD), "site"),
+        Served(sample.trial(sample.shape(4096), sample.FAST), "shipped"),
     ]
     found = nearest_configs(rows, IMPLEMENTATION, sample.shape(), NVIDIA_H200, of_model=True, shipped=shipped)
     assert found == [SLOWER, THIRD, *([sample.FAST] if shipped else [])]
