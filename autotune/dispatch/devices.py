@@ -18,7 +18,9 @@ def find_named(name: str, devices: Iterable[Device]) -> Device | None:
 
 
 def device_here() -> Device | None:
-    """Return the current GPU, or None."""
+    """Return the current GPU, or None; torch, whose import takes seconds, is not asked where no driver is loaded."""
+    if not platforms.has_gpu():
+        return None
     try:
         return platforms.current_device()
     except MissingDependencyError:

@@ -63,10 +63,11 @@ class Tables:
 
 @contextmanager
 def served_from(tables: Tables) -> Iterator[Tables]:
-    """Serve from these tables alone, by the toolchain of the sample's rows."""
+    """Serve from these tables alone, on an H200, by the toolchain of the sample's rows."""
     with pytest.MonkeyPatch.context() as patch:
         sample.serve_from(patch, tables.home, tables.results)
         patch.setattr(evidence, "installed_version", lambda package: sample.TOOLCHAIN.triton)
+        patch.setattr(platforms, "has_gpu", lambda: True)
         patch.setattr(platforms, "current_index", lambda: 0)
         patch.setattr(platforms, "current_device", lambda index=0: NVIDIA_H200)
         reload()
