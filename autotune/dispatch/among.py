@@ -1,8 +1,10 @@
 """The implementations that may be served: of those that ``among`` names the ones that support the problem."""
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
-from autotune.device import Device
+from autotune import platforms
+from autotune.device import ARCHITECTURES, Device
 from autotune.errors import InvalidShapeError, UnknownNameError
 from autotune.implementation import Implementation
 from autotune.operation import Operation
@@ -33,8 +35,19 @@ def admitted(operation: Operation[Any], shape: Shape, device: Device, among: Amo
     if (problem := operation.unsupported(shape)) is not None:
         raise InvalidShapeError(problem)
     found = named(operation, among)
-    reasons = [each.supports(shape, device) for each in found]
-    left = [each for each, reason in zip(found, reasons, strict=True) if reason is None]
+    left = [each for each in found if each.supports(shape, device) is None]
     if not left:
-        raise InvalidShapeError("; ".join(reason for reason in reasons if reason))
+        raise InvalidShapeError(why_unsupported(found, shape, device))
     return left
+
+
+def why_unsupported(implementations: Sequence[Implementation[Any]], shape: Shape, device: Device) -> str:
+    """Return why none of these implementations computes a shape on a device.
+
+    The reasons that matter are those of the ones that compute it on the most architectures: for them it is the device
+    that lacks something. An implementation for other shapes, or for one architecture, says what nobody asked.
+    """
+    others = [other for name in ARCHITECTURES if (other := platforms.known_device(name)) is not None]
+    counts = [sum(each.supports(shape, other) is None for other in others) for each in implementations]
+    widest = [each for each, count in zip(implementations, counts, strict=True) if count == max(counts)]
+    return "; ".join(dict.fromkeys(reason for each in widest if (reason := each.supports(shape, device))))

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from autotune.device import Device
+from autotune.dispatch.among import why_unsupported
 from autotune.errors import InvalidShapeError, MissingDependencyError, UnknownNameError, UsageError
 from autotune.executor import Executor
 from autotune.executor.replay import ReplayExecutor
@@ -56,10 +57,10 @@ def find_implementations(
             raise UnknownNameError(f"implementations={name!r} of {operation.name} is unknown; registered: {allowed}")
     named = [get_implementation(operation.name, name) for name in dict.fromkeys(names)]
     wanted = named or our_implementations(operation.name)
-    reasons = {each.name: each.supports(shape, device) for each in wanted}
-    if None not in reasons.values():
-        raise InvalidShapeError("; ".join(dict.fromkeys(filter(None, reasons.values()))))
-    return tuple(each for each in wanted if names or reasons[each.name] is None)
+    supported = [each for each in wanted if each.supports(shape, device) is None]
+    if not supported:
+        raise InvalidShapeError(why_unsupported(wanted, shape, device))
+    return tuple(wanted if names else supported)
 
 
 def find_answers(

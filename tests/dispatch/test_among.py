@@ -16,10 +16,13 @@ from autotune.errors import (
     UnsupportedCallError,
     UsageError,
 )
+from autotune.platforms.nvidia import A100
+from autotune.registry import get_operation
 from autotune.search_spaces.flash_attention.flex import IMPLEMENTATION as FLEX
 from autotune.shape import Shape
 from autotune.space import Config
 from autotune.trial import Candidate, Trial
+from autotune.tuning.workloads import find_implementations
 from tests import sample
 from tests.dispatch.tables import H200, PAGED, Tables, default_of
 
@@ -164,3 +167,32 @@ def test_unknown_names_and_shapes_that_none_supports_are_refused(tables: Tables)
 def test_another_value_of_among_is_refused(tables: Tables, among: Any) -> None:
     with pytest.raises(UsageError, match=r"among=.* is not allowed; expected 'ours', 'fastest' or a tuple of names"):
         get_kernel(sample.shape(), device=H200, among=among)
+
+
+@pytest.mark.parametrize(
+    ("operation", "changes", "reason"),
+    [
+        ("paged_decode", {"kv_dtype": "float8_e4m3fn"}, "kv_dtype='float8_e4m3fn' needs conversions that sm_80 lacks"),
+        ("paged_prefill", {"kv_dtype": "float8_e4m3fn"}, "kv_dtype='float8_e4m3fn' needs conversions that sm_80 lacks"),
+        ("flash_attention", {"dtype": "float8_e4m3fn"}, "flash_attention/gluon_hopper_fp8 needs products of warp gr"),
+    ],
+)
+def test_a_refusal_names_what_the_device_lacks_and_nothing_that_was_not_asked(
+    operation: str, changes: dict[str, Any], reason: str
+) -> None:
+    shape = replace(sample.shape() if operation == "flash_attention" else PAGED, **changes)
+    with pytest.raises(InvalidShapeError) as refused:
+        get_kernel(shape, device="A100", operation=operation)
+    assert str(refused.value).startswith(reason)
+    assert not {"latents", "triton"} & set(str(refused.value).replace("/", " ").split())
+    assert str(refused.value).count("sm_80") == 1
+    with pytest.raises(InvalidShapeError) as not_searched:
+        find_implementations(get_operation(operation), shape, A100)
+    assert str(not_searched.value) == str(refused.value)
+
+
+def test_a_refusal_of_a_shape_that_no_architecture_computes_has_every_reason() -> None:
+    with pytest.raises(
+        InvalidShapeError, match=r"gluon_hopper_fp8 .*; flash_attention/triton_masked computes no float"
+    ):
+        get_kernel(replace(sample.shape(), dtype="float8_e4m3fn", sinks=True), device=H200)

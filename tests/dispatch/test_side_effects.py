@@ -42,7 +42,8 @@ from autotune import platforms
 platforms.has_driver = lambda: False
 shape = autotune.AttentionShape(batch=16, heads=16, seq_q=1024, head_dim=128, causal=True)
 rung = autotune.get_kernel(shape, device={device!r}).provenance.rung
-print(rung, *({{name.partition(".")[0] for name in sys.modules}} & {{"optuna", "sqlalchemy", "triton", "torch", "rich"}}))
+loaded = {{name.partition(".")[0] for name in sys.modules}}
+print(rung, *(loaded & {{"optuna", "sqlalchemy", "triton", "torch", "rich"}}))
 """
 
 
