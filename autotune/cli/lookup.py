@@ -11,10 +11,12 @@ from autotune.console.output import make_console, print_json
 from autotune.console.shape_options import ShapeOptions, shape_options
 from autotune.console.shapes import describe
 from autotune.console.winners import candidate_data, policy_text, trial_data
-from autotune.device import NVIDIA_H200
+from autotune.device import ARCHITECTURES, NVIDIA_H200
 from autotune.dispatch import Among, TunedKernel, get_kernel
 from autotune.errors import UsageError
+from autotune.registry import get_implementation
 from autotune.trial import Trial
+from autotune.tuning_command import tuning_command
 from autotune.units import time_text
 
 
@@ -72,7 +74,17 @@ def _lines(device: str | None, kernel: TunedKernel) -> list[str]:
         *([] if why.row is None else [f"row     {_row_text(why.row, why.baseline)} ({why.origin} table)"]),
         *(f"note    {note}" for note in why.notes),
         *(f"passed  {row}" for row in why.passed_over),
+        *([f"next    {_next_text(device, kernel)}"] if why.is_unrecorded else []),
     ]
+
+
+def _next_text(device: str | None, kernel: TunedKernel) -> str:
+    """Return what records the best, where nothing is recorded."""
+    is_ours = get_implementation(kernel.operation, kernel.implementation).is_ours
+    named = "" if is_ours else f" --implementation {kernel.implementation}"
+    where = "here" if device is None else f"on a GPU of {device}" if device in ARCHITECTURES else f"on an {device}"
+    command = f"`{tuning_command(kernel.operation, kernel.shape)}{named}`"
+    return f"{command} {where} finds the best and records it; from then on that is served there"
 
 
 def _data(device: str, kernel: TunedKernel) -> dict[str, Any]:

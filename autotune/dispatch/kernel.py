@@ -38,6 +38,8 @@ class Provenance:
     this process. ``passed_over`` are the stored candidates that the Triton here is recorded to refuse, or to spill in a
     steady loop, unlike the one that timed them (``autotune.dispatch.drift``), and that are not served; each with the
     reason. ``declined`` are the calls so far that the next candidate was served instead, each with the reason.
+    ``is_unrecorded`` is True where no row of what may be served is stored for the device, and no portfolio ships for
+    its architecture.
     """
 
     rung: Rung
@@ -52,6 +54,7 @@ class Provenance:
     hint: str = ""
     passed_over: tuple[str, ...] = ()
     declined: tuple[str, ...] = ()
+    is_unrecorded: bool = False
 
     @property
     def reason(self) -> str:

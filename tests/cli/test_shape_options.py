@@ -12,6 +12,7 @@ from autotune.console.shape_options import ShapeOptions
 from autotune.console.shapes import describe_model
 from autotune.search_spaces.paged_decode.operation import OPERATION as PAGED_DECODE
 from autotune.shape import Shape
+from autotune.tuning_command import tuning_command
 from tests import sample
 from tests.cli.conftest import Machine, Ran
 from tests.console.test_shapes import DECODE, paged_of, prefill, shape_of, shapes_of
@@ -81,9 +82,11 @@ def test_lookup_of_a_cache_answers_the_default_and_says_why(run: Run, machine: M
         assert (ran.code, ran.err) == (0, "")
         assumed = "" if named else "no GPU here: an NVIDIA H200 is assumed; --device names another\n"
         assert ran.out.startswith(f"{assumed}shape   {DECODE}\ndevice  NVIDIA H200\nkernel  triton\nconfig  schedule=")
-        assert (
-            "\nwhy     default: no tuned shape of paged_decode/triton on NVIDIA H200 (sm_90): the space's default\n"
-            in ran.out
+        why = "no tuned shape of paged_decode/triton on NVIDIA H200 (sm_90): the space's default, as no recording of it"
+        assert f"\nwhy     default: {why} on sm_90 ships\n" in ran.out
+        assert ran.out.endswith(
+            f"\nnext    `{tuning_command('paged_decode', DECODE)}` on an NVIDIA H200 finds the best and records it; "
+            "from then on that is served there\n"
         )
 
 

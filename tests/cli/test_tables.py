@@ -12,6 +12,7 @@ import pytest
 from autotune import platforms
 from autotune.device import NVIDIA_H200
 from autotune.table import write_shipped
+from autotune.tuning_command import tuning_command
 from tests import sample
 from tests.cli.conftest import Machine, Ran
 from tests.cli.test_paged import sweep as paged_sweep
@@ -125,6 +126,17 @@ def test_a_device_is_named_in_any_case_and_a_near_name_is_told(run: Run, tuned: 
     assert "'NVIDA H200' is unknown" in misspelt.err
     assert misspelt.err.endswith("; did you mean 'NVIDIA H200'?\n")
     assert "; devices with rows: NVIDIA H200; known without rows: AMD Instinct MI250X, " in other.err
+
+
+def test_lookup_says_what_to_do_where_nothing_is_recorded(run: Run, tuned: Machine) -> None:
+    """On B200s nothing was: what is served meanwhile, that no recording chose it, and the command that records."""
+    bare, flex = run("lookup", "--device", "B200").out, run("lookup", "--device", "sm_100", "--among", "flex").out
+    why = "no tuned shape of flash_attention/triton on NVIDIA B200 (sm_100): the space's default, as no recording of it"
+    assert f"\nwhy     default: {why} on sm_100 ships\n" in bare
+    command, then = tuning_command("flash_attention", sample.shape()), "finds the best and records it"
+    assert f"\nnext    `{command}` on an NVIDIA B200 {then}; from then on that is served there\n" in bare
+    assert f"\nnext    `{command} --implementation flex` on a GPU of sm_100 {then}" in flex
+    assert "next" not in run("lookup", "--seq", "700,65536").out  # of an H200 something is
 
 
 def test_lookup_does_not_call_a_replayed_time_measured(run: Run, machine: Machine) -> None:

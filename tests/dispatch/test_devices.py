@@ -14,6 +14,8 @@ from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION
 from tests import sample
 from tests.dispatch.tables import CAPPED, H200, PAGED, SLOWER, Tables
 
+UNRECORDED: Final = "the space's default, as no recording of it on sm_90 ships"
+
 
 def _no_gpu(index: int = 0) -> Device:
     raise MissingDependencyError("no GPU is visible")
@@ -55,7 +57,7 @@ def test_another_model_of_the_same_architecture_is_not_trusted(tables: Tables) -
     why = get_kernel(sample.shape()).provenance
     assert (why.rung, why.reason) == (
         "default",
-        "no tuned shape of flash_attention/triton or gluon_hopper on NVIDIA H200 (sm_90): the space's default",
+        f"no tuned shape of flash_attention/triton or gluon_hopper on NVIDIA H200 (sm_90): {UNRECORDED}",
     )
 
 
@@ -94,7 +96,7 @@ def test_a_gpu_without_a_table_gets_the_default_quietly(tables: Tables, monkeypa
     for name in (None, "NVIDIA H100", "nvidia h100"):
         why = get_kernel(sample.shape(), device=name).provenance
         where = "flash_attention/triton or gluon_hopper on NVIDIA H100 (sm_90)"
-        assert why.reason == f"no tuned shape of {where}: the space's default"
+        assert why.reason == f"no tuned shape of {where}: {UNRECORDED}"
 
 
 @pytest.mark.parametrize(
@@ -146,11 +148,11 @@ def test_a_known_name_gets_the_default_of_its_architecture_and_no_warning(
     meant, arch = MEANT[name]
     kind = ", an architecture and no device" if meant == arch else f" ({arch})"
     is_compiled = arch not in ("sm_90", "sm_100")
-    basis = f", chosen by compiled resources, as no recording of {arch} ships" if is_compiled else ""
+    basis = "chosen by compiled resources, as no recording of" if is_compiled else "as no recording of it on"
     others = " or gluon_hopper" if arch == "sm_90" else ""
     why = f"no tuned shape of flash_attention/triton{others} on {meant}{kind}"
-    assert kernel.provenance.reason == f"{why}: the space's default{basis}"
-    assert kernel.provenance.default == "space's default"
+    assert kernel.provenance.reason == f"{why}: the space's default, {basis} {arch} ships"
+    assert (kernel.provenance.default, kernel.provenance.is_unrecorded) == ("space's default", True)
     assert kernel.config["num_stages"] == (1 if arch.startswith("gfx") else 3)
     with pytest.raises(NoTunedKernelError, match=f"flash_attention: {re.escape(why)}; shape: "):  # it is not served
         get_kernel(sample.shape(), device=name, on_miss="error")
@@ -171,7 +173,7 @@ def test_a_device_that_another_operation_was_tuned_on_is_known(tables: Tables, m
     for name in ("NVIDIA Z900", "z900", H200):
         why = get_kernel(PAGED, device=name).provenance
         known = "NVIDIA H200" if name == H200 else "NVIDIA Z900"
-        assert why.reason == f"no tuned shape of paged_decode/triton on {known} (sm_90): the space's default"
+        assert why.reason == f"no tuned shape of paged_decode/triton on {known} (sm_90): {UNRECORDED}"
     with pytest.warns(RuntimeWarning, match="did you mean 'NVIDIA Z900'"):
         why = get_kernel(PAGED, device="nvida z900").provenance
     assert (

@@ -65,7 +65,7 @@ def test_a_miss_is_told_the_command_that_tunes_it(tables: Tables, log: pytest.Lo
     found = lines(log)
     assert [level for level, _ in found] == ["INFO", "INFO"]  # an untuned shape is nothing wrong
     command = tuning_command("flash_attention", MISSED)
-    assert found[0][1].endswith(f"default; nothing recorded says how near the best; `{command}` tunes it")
+    assert found[0][1].endswith(f" ships; nothing recorded says how near the best; `{command}` tunes it")
     counted = stats()
     assert counted.misses == (("flash_attention", MISSED), ("flash_attention", sample.shape(batch=2)))
     assert counted.picks == {"default": 2}
