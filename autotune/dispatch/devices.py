@@ -1,12 +1,12 @@
 """Devices by name, for asking off-GPU: the known ones, and names that nobody knows."""
 
+import difflib
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 from autotune import platforms
 from autotune.device import Device
 from autotune.errors import MissingDependencyError, UnknownNameError
-from autotune.units import few_text
 
 TORCH_DEVICES: Final = ("cpu", "cuda", "hip", "hpu", "mps", "xpu")  # torch's words for devices, which name no GPU
 
@@ -33,12 +33,29 @@ def known_or_here(name: str) -> Device | None:
 
 
 def without_rows(name: str, known: Sequence[str], hint: str = "") -> UnknownNameError:
-    """Make the error for a device without a row, which ``hint`` ends; ``known`` are those that have some."""
+    """Make the error for a device without a row, which ``hint`` ends; ``known`` are those that have some.
+
+    Of a name that means nothing, and without a hint, it lists all that mean something, those that are like it first.
+    """
     rows = f"devices with rows: {', '.join(known) or 'none'}"
     if known_or_here(name) is not None:
         return UnknownNameError(f"device={name!r} has no rows; {rows}{hint}")
-    others = few_text(sorted({device.name for device in platforms.known_devices()} - set(known)))
-    return UnknownNameError(f"device={name!r} is unknown; {rows}; known without rows: {others}{hint}")
+    if hint:
+        return UnknownNameError(f"device={name!r} is unknown; {rows}{hint}")
+    others = ", ".join(_likest_first(name, {device.name for device in platforms.known_devices()} - set(known)))
+    listed = f"known without rows, the likest first: {others}; or an architecture such as sm_80"
+    return UnknownNameError(f"device={name!r} is unknown; {rows}; {listed}")
+
+
+def _likest_first(name: str, others: Iterable[str]) -> list[str]:
+    """Sort names of devices by how like one they are, which may be another model's; of two as like by the alphabet."""
+    matcher = difflib.SequenceMatcher(b=platforms.plain_name(name))
+
+    def likeness(other: str) -> float:
+        matcher.set_seq1(platforms.plain_name(other))
+        return matcher.ratio()
+
+    return sorted(others, key=lambda other: (-likeness(other), other))
 
 
 def stranger(name: str) -> Device:

@@ -125,7 +125,26 @@ def test_a_device_is_named_in_any_case_and_a_near_name_is_told(run: Run, tuned: 
     assert (misspelt.code, other.code) == (2, 2)
     assert "'NVIDA H200' is unknown" in misspelt.err
     assert misspelt.err.endswith("; did you mean 'NVIDIA H200'?\n")
-    assert "; devices with rows: NVIDIA H200; known without rows: AMD Instinct MI250X, " in other.err
+    assert "; devices with rows: NVIDIA H200; known without rows, the likest first: " in other.err
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("B20O", "NVIDIA B200"),
+        ("RTX 4900", "NVIDIA GeForce RTX 4090"),
+        ("MI300", "AMD Instinct MI300X"),
+        ("L40", "NVIDIA L40S"),
+    ],
+)
+def test_an_unknown_device_is_told_all_that_are_known_the_likest_first(
+    run: Run, tuned: Machine, name: str, near: str
+) -> None:
+    ran = run("lookup", "--device", name)
+    assert ran.code == 2
+    assert f"; known without rows, the likest first: {near}, " in ran.err
+    assert ran.err.endswith("; or an architecture such as sm_80\n")
+    assert all(device.name in ran.err for device in platforms.known_devices())
 
 
 def test_lookup_says_what_to_do_where_nothing_is_recorded(run: Run, tuned: Machine) -> None:
