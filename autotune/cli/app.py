@@ -26,11 +26,13 @@ COMMANDS: Final = {
     ),
     "sweep": Reference("autotune.cli.search:sweep", "Measure every valid config of a shape.", listens_later=True),
     "export": Reference("autotune.cli.export:export", "Write winners in another format.", is_reader=True),
-    "tables": Reference("autotune.cli.tables:tables", "List, compare, merge, check and tidy tables."),
-    "grid": Reference("autotune.cli.grid:grid", "Plan and watch a grid of tasks on a fleet."),
+    "tables": Reference("autotune.cli.tables:tables", "List, compare, merge, check and tidy tables.", is_group=True),
+    "grid": Reference("autotune.cli.grid:grid", "Plan and watch a grid of tasks on a fleet.", is_group=True),
     "warmup": Reference("autotune.cli.warmup:warmup", "Compile ahead what a model or a shape is served."),
     "doctor": Reference("autotune.cli.doctor:doctor", "Check device, versions and tables.", is_reader=True),
-    "analyze": Reference("autotune.cli.analyze:analyze", "Derive and measure why kernels are as fast as they are."),
+    "analyze": Reference(
+        "autotune.cli.analyze:analyze", "Derive and measure why kernels are as fast as they are.", is_group=True
+    ),
 }
 
 

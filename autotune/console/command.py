@@ -19,6 +19,7 @@ Function = Callable[..., Any]
 Decorator = Callable[[Function], Function]
 
 OWN: Final = "Options"  # the section of a command's own options
+NEARLY: Final = 0.8  # difflib's ratio of two names, one with a letter or two missing, doubled or swapped
 IMPORTED: Final = f"{__name__}.imported"  # a key of click's, which several libraries may share
 
 
@@ -187,13 +188,14 @@ class Reference(NamedTuple):
     """A command by its place, ``"module:attribute"``, and its line in the help.
 
     A reader only reads and prints: it ends at once when interrupted, or when its output is closed. A command that
-    ``listens_later`` calls ``interrupts.listen`` itself, once it has loaded what it needs.
+    ``listens_later`` calls ``interrupts.listen`` itself, once it has loaded what it needs. A group has commands.
     """
 
     target: str
     help: str
     is_reader: bool = False
     listens_later: bool = False
+    is_group: bool = False
 
     def load(self) -> click.Command:
         found: click.Command = pkgutil.resolve_name(self.target)
@@ -221,9 +223,24 @@ class Group(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            near = difflib.get_close_matches(args[0], self.references, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
+            near = self._like(args[0])
+            hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
             raise click.UsageError(f"{error.format_message()}{hint}", ctx) from None
+
+    def _like(self, typed: str) -> list[str]:
+        """List the commands, also of groups, whose own name was typed or nearly so; else one here that is like it."""
+        names = {path: path.rpartition(" ")[2] for path in self._paths()}
+        near = difflib.get_close_matches(typed, names.values(), n=1, cutoff=NEARLY)
+        found = [path for path, name in names.items() if name in near]
+        return found or difflib.get_close_matches(typed, self.references, n=1)
+
+    def _paths(self) -> list[str]:
+        """List the commands as they are typed, with those of groups: ``"tables import"``."""
+        groups = {name: each.load() for name, each in self.references.items() if each.is_group}
+        below = [
+            f"{name} {path}" for name, group in groups.items() if isinstance(group, Group) for path in group._paths()
+        ]
+        return [*self.references, *below]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write a line for each command, importing none."""

@@ -430,6 +430,9 @@ def test_a_misspelt_device_is_told_the_name_that_was_meant(run: Run, machine: Ma
         ("bench --against", "requires an argument; see `autotune bench --help`"),
         ("analyze roofline --seq", "requires an argument; see `autotune analyze roofline --help`"),
         ("serch", "Did you mean 'search'?; see `autotune --help`"),
+        ("import", "Did you mean 'tables import'?; see `autotune --help`"),
+        ("rooflin", "Did you mean 'analyze roofline'?; see `autotune --help`"),
+        ("sttus", "Did you mean 'grid status'?; see `autotune --help`"),
         ("analyze trac", "Did you mean 'trace'?; see `autotune analyze --help`"),
     ],
 )
