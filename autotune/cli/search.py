@@ -96,7 +96,7 @@ settings_options: Final = collected(
 @option("--target", help="Also compile the finalists for sm_80, gfx942, A100, ...")
 @option("--from-misses", is_flag=True, help="Tune the shapes that get_kernel noted as missed.")
 @option("--densify", is_flag=True, help="Tune only what is served far from the best, or nobody knows how near.")
-@option("--above", metavar="PERCENT", help="The regret that --densify tunes from.", default_text=ABOVE)
+@option("--above", metavar="PERCENT", help="The regret that --densify tunes from, in percent.", default_text=ABOVE)
 @option("--dry-run", is_flag=True, help="Only say what would be tried and how long it would take.")
 @device_option()
 @tables_option

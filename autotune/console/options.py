@@ -85,14 +85,20 @@ def parse_seconds(text: str) -> float:
 def parse_share(text: str, name: str) -> float:
     """Parse the share of ``5%``, ``5`` or ``0.5 %``, all in percent; UsageError for any other text.
 
+    A number below 1 needs the sign: ``0.05`` alone may be meant as 5 %.
+
     Example:
         >>> parse_share("5%", "above")
         0.05
     """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%?", text.strip())
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(%?)", text.strip())
     if match is None:
         raise UsageError(f"{name}={text!r} is no share; expected percent, such as 5% or 2.5%")
-    return float(match[1]) / 100
+    percent = float(match[1])
+    if 0 < percent < 1 and not match[2]:
+        meant = f"{100 * percent:g}% or {percent:g}%"
+        raise UsageError(f"{name}={text!r} may mean two shares; expected percent with its sign, {meant}")
+    return percent / 100
 
 
 def parse_config(text: str, space: Space[Any], device: Device) -> Config:

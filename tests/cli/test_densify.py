@@ -54,10 +54,12 @@ def test_missed_shapes_are_looked_up_where_no_shape_is_named(run: Run, machine: 
         "sparse    0 of 1 shape on an NVIDIA H200: 0 above 5.0 %, 0 of which nothing is known",
     )
     assert json.loads(run("search", "--densify", "--json").out) == []
-    dry = run("search", "--densify", "--from-misses", "--above", "0.5", "--dry-run")
+    dry = run("search", "--densify", "--from-misses", "--above", "0.5%", "--dry-run")
     assert f"regret    1.0 % expected; 0 % measured at {sample.shape(1024)} (exact): flash_attention: " in dry.out
 
 
 def test_the_bound_is_percent_and_is_of_densify_alone(run: Run) -> None:
     assert "--above='5%' is the bound of --densify; name both or neither" in run("search", "--above", "5%").err
+    ambiguous = "--above='0.05' may mean two shares; expected percent with its sign, 5% or 0.05%"
+    assert ambiguous in run("search", "--densify", "--above", "0.05").err
     assert "--above='high' is no share; expected percent" in run("search", "--densify", "--above", "high").err

@@ -126,6 +126,10 @@ def test_check_fails_with_the_reason_and_passes_without_one(run: Run, machine: M
     assert "slower: " in ran.err
     assert "15 % longer" in ran.err
     assert run("tables", "check", "--against", machine.results, "--slower", "20%").code == 0
+    assert run("tables", "check", "--against", machine.results, "--slower", "20").code == 0
+    ambiguous = run("tables", "check", "--against", machine.results, "--slower", "0.2")
+    assert (ambiguous.code, ambiguous.out) == (2, "")
+    assert "--slower='0.2' may mean two shares; expected percent with its sign, 20% or 0.2%" in ambiguous.err
     machine.ship(sample.trial(source_hash="cd" * 32))
     ran = run("tables", "check", "--against", machine.results, "--json")
     assert (ran.code, [each["kind"] for each in json.loads(ran.out)["faults"]]) == (1, ["stale", "slower"])

@@ -28,7 +28,7 @@ USUAL_SHARE = "5%"
     help="Tables with newer races; may be repeated.",
     default_text="$AUTOTUNE_HOME, where there is one",
 )
-@option("--slower", metavar="PERCENT", default=USUAL_SHARE, help="Loss in a newer race that fails.")
+@option("--slower", metavar="PERCENT", default=USUAL_SHARE, help="Loss in a newer race that fails, in percent.")
 @json_option
 def check(against: Path, races: tuple[Path, ...], slower: str, as_json: bool) -> None:
     """Fail with the reason on tables that this tree or newer races contradict; needs no GPU.
