@@ -104,10 +104,15 @@ class Implementation(Generic[ShapeT]):
         return self.kernel.partition(":")[0] if isinstance(self.kernel, str) else self.kernel.__module__
 
     @property
+    def library_version(self) -> str:
+        """The version of its library that is installed; empty where it is absent, and for one that is ours."""
+        return installed_version(self.library or "")
+
+    @property
     def source_hash(self) -> str:
         """SHA-256 of the source that the launch can reach; docstrings, comments and layout do not count."""
         if self.library is not None:
-            return library_hash(self.library, installed_version(self.library))
+            return library_hash(self.library, self.library_version)
         if not self.sources:
             return module_hash(self.module, counts_decorators=self.counts_decorators)
         return source_hash(self.sources, self.entry, counts_decorators=self.counts_decorators)

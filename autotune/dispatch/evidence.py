@@ -36,8 +36,9 @@ UNKNOWN: Final[Recorded] = (None, 0)
 class Expectation:
     """The expected regret of a pick: what was recorded of it, and with which source and Triton.
 
-    ``others`` are the operation, the name and the source of each other implementation that was measured for it, too.
-    Hashing today's source takes milliseconds, so that both are compared when they are asked for and not at a pick.
+    ``library`` is the version of the library that brings a foreign kernel, where the recording has it. ``others`` are
+    the operation, the name and the source of each other implementation that was measured for it, too. Hashing today's
+    source takes milliseconds, so that both are compared when they are asked for and not at a pick.
     """
 
     recorded: Recorded = UNKNOWN
@@ -45,22 +46,24 @@ class Expectation:
     source_hash: str = ""
     triton: str = ""
     others: frozenset[tuple[str, str, str]] = frozenset()
+    library: str = ""
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The differences between what was measured and what is here: the source, and the Triton that is installed."""
+        """The differences between what was measured and what is here: the source, and the Triton that is installed.
+
+        A library or a Triton that is not installed differs in nothing.
+        """
         if self.implementation is None:
             return ()
-        notes = []
-        if self.source_hash != self.implementation.source_hash:
-            notes.append(f"{self.implementation.library or 'the kernel source'} has changed since it was tuned")
+        notes = [_source_note(self.implementation, self.source_hash, self.library)]
         for operation, name, source_hash in sorted(self.others):
-            if source_hash != get_implementation(operation, name).source_hash:
-                notes.append(f"{name}, which shapes near by are served, has changed since it was tuned")
+            if note := _source_note(get_implementation(operation, name), source_hash):
+                notes.append(f"of {name}, which shapes near by are served: {note}")
         here = triton_here()
         if here and here != self.triton:
-            notes.append(f"tuned with triton {self.triton}, here is {here}")
-        return tuple(notes)
+            notes.append(f"measured with triton {self.triton}, here is {here}")
+        return tuple(filter(None, notes))
 
     @property
     def regret(self) -> float | None:
@@ -80,6 +83,16 @@ class Expectation:
 
 
 NOTHING_RECORDED: Final = Expectation()
+
+
+def _source_note(implementation: Implementation[Any], source_hash: str, version: str = "") -> str:
+    """Return how the source that was measured differs from what is here; empty where it does not."""
+    if source_hash == implementation.source_hash:
+        return ""
+    if (library := implementation.library) is None:
+        return "the kernel source has changed since it was measured"
+    here = implementation.library_version
+    return here and f"measured with {f'{library} {version}' if version else f'another {library}'}, here is {here}"
 
 
 def triton_here() -> str:

@@ -55,7 +55,9 @@ def climb(
             continue
         rung, reason = _rung(distance, trial, device)
         recorded = _recorded(rung, distance, trial, shape, device, portfolio) if is_as_served(trial) else UNKNOWN
-        expected = Expectation(recorded, implementation, trial.source_hash, trial.toolchain.triton)
+        version = getattr(trial.toolchain, implementation.library or "", "")
+        measured = (trial.source_hash, trial.toolchain.triton)
+        expected = Expectation(recorded, implementation, *measured, library=version)
         if with_baselines and distance == 0.0 and (name := _faster_baseline(trial)):
             why = f"{name} won the race of the kernel {reason}"
             found = Provenance(rung, why, trial, row.origin, distance, name, expected)

@@ -97,7 +97,7 @@ def test_each_winner_is_looked_up_and_says_that_torch_is_another(
     assert (found["rung"], found["origin"], AttentionShape(**found["shape"])) == ("exact", "shipped", shape)
     assert found["config"] == dict(flex_sample.tuned(shape))
     assert (found["implementation"], found["baseline"]) == ("flex", "")
-    assert found["notes"][0] == "torch has changed since it was tuned"
+    assert found["notes"][0] == "measured with torch 2.11.0+cu130, here is 2.13.0+cpu"
     assert "measured 2026-11-21 with triton 3.6.0, torch 2.11.0+cu130, driver 580.1 (shipped table)" in ran.err
 
 
@@ -105,7 +105,9 @@ def test_a_winner_of_the_torch_that_is_here_needs_no_note(
     run: Run, shipped: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flex_sample.install(monkeypatch, "2.11.0+cpu")
-    assert "torch has changed" not in run("lookup", "--among", "flex", *asked(LLAMA)).out
+    assert "with torch 2.11.0+cu130, here" not in run("lookup", "--among", "flex", *asked(LLAMA)).out
+    flex_sample.install(monkeypatch, "")  # where no torch is, none differs
+    assert "torch" not in run("lookup", "--among", "flex", *asked(LLAMA)).out.partition("\nnote")[2]
 
 
 def test_its_configs_are_explained(run: Run, shipped: Machine) -> None:

@@ -115,7 +115,7 @@ def test_lookup_tells_every_rung_and_note(run: Run, tuned: Machine, monkeypatch:
     ran = run("lookup", "--seq", "512,700,65536", "--device", "NVIDIA H200")
     reasons = [line for line in ran.out.splitlines() if line.startswith("why")]
     assert [line.split()[1] for line in reasons] == ["exact:", "nearest:", "default:"]
-    assert ran.out.count("note    tuned with triton 3.6.0, here is 3.9.0\n") == 2
+    assert ran.out.count("note    measured with triton 3.6.0, here is 3.9.0\n") == 2
     assert ran.out.count("(shipped table)") == 2
 
 

@@ -174,7 +174,7 @@ def test_an_expectation_by_another_implementations_shapes_ends_with_its_source()
         rival = replace(of_gluon(sample.shape(1024), 0.0, is_chosen=True), source_hash=source_hash)
         found = choose(rows, IMPLEMENTATION, sample.shape(4000), NVIDIA_H200, rivals=[rival])
         assert found is not None
-        about = [note for note in found.expectation.notes if note.startswith("gluon_hopper, which shapes near by")]
+        about = [note for note in found.expectation.notes if note.startswith("of gluon_hopper, which shapes near by")]
         assert len(about) == notes
 
 

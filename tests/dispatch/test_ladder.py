@@ -182,6 +182,6 @@ def test_accepted_differences_are_said(tables: Tables, monkeypatch: pytest.Monke
     why = get_kernel(sample.shape(), device=H200).provenance
     assert why.rung == "exact"
     assert why.notes == (
-        "the kernel source has changed since it was tuned",
-        "tuned with triton 3.6.0, here is 3.9.1",
+        "the kernel source has changed since it was measured",
+        "measured with triton 3.6.0, here is 3.9.1",
     )

@@ -21,7 +21,7 @@ from autotune.shape import AttentionShape
 from autotune.space import Config
 from autotune.table import Assignment
 from autotune.trial import Trial
-from tests import sample
+from tests import flex_sample, sample
 from tests.dispatch.tables import H200, SLOWER, THIRD, Tables, default_of, in_fresh_process
 
 H100: Final = replace(NVIDIA_H200, name="NVIDIA H100 80GB HBM3", memory_mib=81559)
@@ -144,8 +144,8 @@ def test_nothing_is_expected_of_a_second_choice() -> None:
 @pytest.mark.parametrize(
     ("change", "note"),
     [
-        ({"source_hash": "ab" * 32}, "the kernel source has changed since it was tuned"),
-        ({"triton_version": "3.5.0"}, "tuned with triton 3.5.0, here is 3.6.0"),
+        ({"source_hash": "ab" * 32}, "the kernel source has changed since it was measured"),
+        ({"triton_version": "3.5.0"}, "measured with triton 3.5.0, here is 3.6.0"),
     ],
     ids=str,
 )
@@ -158,6 +158,17 @@ def test_a_portfolio_of_another_source_or_triton_says_so_and_promises_nothing(
     tables.cover(*recorded(**change))
     why = get_kernel(sample.shape(1500), device=H200).provenance
     assert (why.rung, why.notes, why.expected_regret, why.evidence) == ("default", (note,), None, 0)
+
+
+def test_a_portfolio_that_another_library_was_measured_with_says_which_is_here(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It knows the library's version by its hash alone, and of a space's default nothing was tuned."""
+    flex_sample.install(monkeypatch, "2.13.0")
+    default = flex_sample.default(sample.shape(512))
+    tables.cover(sample.assignment(sample.shape(512), default, implementation="flex", source_hash=flex_sample.SOURCE))
+    why = get_kernel(sample.shape(8192), device=H200, among=("flex",)).provenance
+    assert (why.rung, why.notes) == ("default", ("measured with another torch, here is 2.13.0",))
 
 
 def test_rows_of_another_source_are_no_evidence(tables: Tables) -> None:
