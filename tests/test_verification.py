@@ -9,6 +9,7 @@ import pytest
 from autotune import dispatch
 from autotune.device import NVIDIA_H200
 from autotune.dispatch import get_kernel
+from autotune.errors import MissingDependencyError
 from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION
 from autotune.shape import AttentionShape
 from autotune.space import Config
@@ -74,6 +75,23 @@ def test_a_stored_winner_is_what_is_served_even_if_its_race_said_nothing_of_it(h
     (found,) = verify(SHAPES[0], **QUICK).measured
     assert (found.rung, found.regret) == ("exact", 0.0)
     assert found.served == found.winner.candidate
+
+
+def test_no_recorded_shape_stands_for_one_that_was_asked(home: Path) -> None:
+    """The regret at another shape is not that of the asked one, whose kernel may be another, too."""
+    near = sample.shape(80)
+    found = verify([near, *SHAPES], **QUICK)
+    assert [each.tuned.asked for each in found.results] == [near, *SHAPES]
+    assert [each.tuned.shape for each in found.results] == [near, *SHAPES]
+    (failed,) = found.failures
+    assert failed.regret is None
+    assert failed.failure.startswith(f"no sweep of {near} is recorded, so what is served for it can be judged on a GPU")
+    assert [each.winner.shape for each in found.measured] == SHAPES
+    assert raced(home, near) == []
+    with pytest.raises(
+        MissingDependencyError, match="the nearest that is recorded is batch 256, 16 heads of 128, seq 64"
+    ):
+        verify(sample.shape(64, batch=200), **QUICK)
 
 
 def test_what_is_served_and_fails_is_a_failure_with_its_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

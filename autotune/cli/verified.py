@@ -116,7 +116,7 @@ def _draw(
     request: VerifyRequest,
     here: ExecutorInfo | ReplayExecutor,
 ) -> Wanted:
-    """Draw shapes that the device's memory holds, as many of each operation; in a replay, those that it answers."""
+    """Draw shapes that the device's memory holds, as many of each operation; in a replay the recorded ones near."""
     found: list[Problem] = []
     for place, operation in enumerate(operations):
         count = (request.count + len(operations) - 1 - place) // len(operations)
@@ -127,9 +127,13 @@ def _draw(
             else []
         )
         answers = find_answers([(operation, shape) for shape in drawn], here, request.implementations)
-        found += [(operation, answer.asked) for answer in answers if answer.missing is None][:count]
-    of = models[0].name if models else "the named models"
-    return Wanted(tuple(found), (f"{count_text(len(found), 'shape')} of {of}, drawn by seed {request.seed}",))
+        shapes = dict.fromkeys(answer.shape for answer in answers if answer.missing is None)
+        found += [(operation, shape) for shape in shapes][:count]
+    note = f"{models[0].name if models else 'the named models'}, drawn by seed {request.seed}"
+    if isinstance(here, ReplayExecutor):
+        shapes_of = f"{count_text(len(found), 'recorded shape')} near shapes of"
+        return Wanted(tuple(found), (f"{shapes_of} {note}, which themselves are judged on a GPU alone",))
+    return Wanted(tuple(found), (f"{count_text(len(found), 'shape')} of {note}",))
 
 
 def verified_sheet(found: Verification) -> Sheet:

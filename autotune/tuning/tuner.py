@@ -39,7 +39,7 @@ from autotune.tuning.beginnings import Beginnings, find_beginnings, find_served,
 from autotune.tuning.refusals import check_flags, check_kinds, check_numbers, read_names, why_unwritable
 from autotune.tuning.side_by_side import SideBySide
 from autotune.tuning.tuned import TunedShape, Tuning
-from autotune.tuning.workloads import Answer, find_answers, take_turns
+from autotune.tuning.workloads import Answer, find_answers, take_turns, without_stand_in
 from autotune.workload import Workload, read_workloads
 
 
@@ -95,7 +95,8 @@ def tune(
         observer: receives progress.
         must_measure: refuse to replay; ``device`` can then name the GPU here alone.
         must_replay: let recorded sweeps answer even where a GPU is; not with ``gpus`` or ``must_measure``.
-        race_served: try and race in a replay, too, what the tables serve for each shape; on a GPU that always is.
+        race_served: try and race in a replay, too, what the tables serve for each shape; on a GPU that always is. A
+            replay then answers for recorded shapes alone: no other one stands for what was asked.
         target: also compile the finalists for this architecture or device, such as ``"gfx942"`` or ``"A100"``; nothing
             of it is stored.
         ship_to: also write each complete sweep as tables that ship, below this folder.
@@ -198,6 +199,8 @@ class _Tuner:
         for name in dict.fromkeys(each.name for each, _ in workloads):
             self.store.trials(name, executor.device)
         answers = find_answers(workloads, executor, names)
+        if self.race_served:
+            answers = list(map(without_stand_in, answers))
         for implementation in dict.fromkeys(each for answer in answers for each in answer.implementations):
             table_schema(implementation)
         return answers

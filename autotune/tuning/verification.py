@@ -92,7 +92,8 @@ def verify(
     All shapes are looked up before the first is searched, as ``get_kernel`` would with the tables as they are. Then
     each is tuned as ``tune`` does, with what is served in its race: the winner is served from then on, and the rows of
     the race keep what was served before, its time and what was expected of it. A shape whose race is stored already is
-    answered by it, so that a second call continues. Without a GPU a recorded sweep answers.
+    answered by it, so that a second call continues. Without a GPU a recorded sweep of the very shape answers; a shape
+    that is not recorded is a failure, which says so.
 
     The regret is the time of what was served over the least of the race, less one: what the search did not try is not
     in it.

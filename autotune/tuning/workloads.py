@@ -75,6 +75,17 @@ def find_answers(
     return answers
 
 
+def without_stand_in(answer: Answer) -> Answer:
+    """Return an answer; in place of one by another shape than was asked for, why there is none."""
+    if answer.missing is not None or answer.shape == answer.asked:
+        return answer
+    reason = (
+        f"no sweep of {answer.asked} is recorded, so what is served for it can be judged on a GPU alone; "
+        f"the nearest that is recorded is {answer.shape}"
+    )
+    return replace(answer, shape=answer.asked, missing=MissingDependencyError(reason))
+
+
 def take_turns(answers: Sequence[Answer], executor: Executor | ExecutorInfo, observer: Observer) -> Iterator[Answer]:
     """Yield the answers to search, each search once; those that a replay lacks come first. Report the stand-ins."""
     yield from (each for each in answers if each.missing is not None)

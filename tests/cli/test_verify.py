@@ -114,6 +114,27 @@ def test_a_shape_without_a_regret_is_told_and_fails(
     assert ran.out.count("failed    batch ") == 2
 
 
+def test_a_described_shape_that_is_not_recorded_is_not_judged_by_another(run: Run, machine: Machine) -> None:
+    machine.ship_sweep(64)
+    ran = run("verify", "--seq", "64", "--batch", "200", "--trials", "5", "--json")
+    assert (ran.code, ran.out) == (1, "")
+    assert "no sweep of batch 200, 16 heads of 128, seq 64, bfloat16, causal is recorded" in ran.err
+    assert not machine.kept()
+
+
+def test_of_drawn_shapes_the_recorded_ones_near_them_are_judged_and_said_to_be(
+    run: Run, machine: Machine, confirmed: list[list[Candidate]]
+) -> None:
+    machine.ship_sweep(64)
+    ran = run("verify", "--model", "llama-3.1-8b", "--operation", "flash_attention", "--trials", "5", "--json")
+    assert ran.code == 0
+    (found,) = json.loads(ran.out)
+    assert found["asked"] == found["shape"] == sample.shape(64).as_dict()
+    told = "1 recorded shape near shapes of llama-3.1-8b, drawn by seed 0, which themselves are judged on a GPU alone"
+    assert ran.err.startswith(f"{told}\n")
+    assert "not of the shape asked for" not in ran.err
+
+
 def test_without_options_the_missed_shapes_are_measured(machine: Machine) -> None:
     shapes = [sample.shape(seq) for seq in (64, 128, 256)]
     for shape in shapes:
