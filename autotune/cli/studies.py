@@ -24,8 +24,8 @@ from autotune.executor.settings import GpuNames
 from autotune.implementation import Implementation
 from autotune.search import Limits, Sampler
 from autotune.search.budget import check_start
+from autotune.search.opening import why_skipped
 from autotune.search.plan import SearchPlan, make_plan
-from autotune.search.session import why_skipped
 from autotune.shape import Shape
 from autotune.space import Config
 from autotune.table import Store, home, warn_damaged

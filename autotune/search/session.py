@@ -4,24 +4,19 @@ import math
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
 from typing import Any
 
-from autotune.errors import InvalidShapeError, SearchError
+from autotune.errors import SearchError
 from autotune.executor import Executor
-from autotune.executor.replay import ReplayExecutor
-from autotune.executor.select import ExecutorInfo
 from autotune.implementation import Implementation
 from autotune.operation import Operation
 from autotune.registry import our_implementations
-from autotune.search.budget import check_start
 from autotune.search.finalists import FINALISTS, SWEEP_FINALISTS, choose_finalists, last_race, race_finalists
 from autotune.search.observer import Observer
-from autotune.search.proposals import make_proposals, most_in_flight
+from autotune.search.opening import Opening, open_search, skipped_implementations
 from autotune.search.recorder import Recorder
 from autotune.search.result import MIN_RACE_SECONDS, Ending, ImplementationResult, Limits, SearchResult
-from autotune.search.rotation import START_UP_SECONDS, ImplementationStudy, Rotation, best_of, reached_device
+from autotune.search.rotation import START_UP_SECONDS, ImplementationStudy, Rotation, best_of
 from autotune.search.sampler import DEFAULT_SAMPLER, Sampler
 from autotune.shape import Shape
 from autotune.space import Config
@@ -74,7 +69,7 @@ def search(
     observer = observer or Observer()
     executor.open(operation, shape)  # before resuming: a replay's toolchain is that of the sweep it opens
     wanted = list(implementations) or our_implementations(operation.name)
-    skipped = _skip(operation, wanted, shape, executor)
+    skipped = skipped_implementations(operation, wanted, shape, executor)
     recorders = [
         Recorder(
             *(operation, each, shape, executor, store, seed),
@@ -85,158 +80,112 @@ def search(
         for each in wanted
         if each.name not in skipped
     ]
-    always = _raced_always(recorders, served)
-    beside = [each.candidate(config) for each in recorders for config in each.heuristics]
-    races = [each.resume(measured_fully=sampler == "exhaustive") for each in recorders]
-    known = [trial for each in recorders for trial in each.screened.values()]
-    if not known:
-        elapsed = time.monotonic() - started
-        if short := check_start(operation, shape, executor, limits, elapsed=elapsed, defaults=len(always)):
-            observer.on_short_budget(short)
-    room = min(executor.capacity, most_in_flight(sampler))
-    ahead = _submit_ahead(recorders, always, limits, room)
-    studies = [
-        _open_study(each, rows, sampler, always, (neighbours or {}).get(each.implementation.name, ()))
-        for each, rows in zip(recorders, races, strict=True)
-    ]
-    valid = {study.name: study.valid for study in studies}
-    observer.on_start(operation, shape, valid=valid, resumed=len(known), best=best_of(known))
-    for name, reason in skipped.items():
-        observer.on_skipped(name, reason)
-    rows = [row for study in studies for row in study.races]
-
-    def finalists() -> list[Candidate]:
-        screened = [trial for each in recorders for trial in each.screened.values()]
-        return choose_finalists(screened, always, beside=beside)
-
-    ending, is_decided, reached = Ending.INTERRUPTED, False, {"listed": time.monotonic()}
+    opening = open_search(
+        recorders, neighbours or {}, served, limits=limits, sampler=sampler, started=started, observer=observer
+    )
+    session = _Session(opening, limits, sampler, started, observer)
+    session.tell_start(skipped)
     try:
-        expected = None if sampler == "exhaustive" else finalists
-        rotation = Rotation(studies, limits, started, observer, room, ahead, expected)
-        ending = rotation.run()
-        if rotation.first_verdict is not None:
-            reached["first_measured"] = rotation.first_verdict
-        reached["screened"] = time.monotonic()
-        raced = _require_measured(studies, limits, served)
-        is_decided = race_finalists(
-            raced,
-            rows,
-            always=[each for each in always if each.implementation in raced],
-            beside=beside,
-            count=SWEEP_FINALISTS if sampler == "exhaustive" else FINALISTS,
-            seconds_left=lambda: _seconds_left(limits, started),
-            race_seconds=lambda: _race_seconds(limits, started),
-            on_race=observer.on_race,
-        )
+        ending = session.screen()
+        session.race(served)
     except KeyboardInterrupt:
         ending = Ending.INTERRUPTED
-    left_out = (ImplementationResult(implementation=name, skipped=why, statuses={}) for name, why in skipped.items())
-    parts = [*(study.result() for study in studies), *left_out]
-    conclude = partial(_conclude, operation, shape, studies, parts, rows)
     try:
         store.compact(operation.name, executor.device)
-        result = conclude(ending)
+        return session.result(ending, skipped)
     except KeyboardInterrupt:  # what was found is stored, and the next run compacts
-        result = conclude(Ending.INTERRUPTED)
-    stages = {name: moment - started for name, moment in reached.items()}
-    return replace(result, seconds=time.monotonic() - started, is_decided=is_decided, stages=stages)
+        return session.result(Ending.INTERRUPTED, skipped)
 
 
-def _conclude(
-    operation: Operation[Any],
-    shape: Shape,
-    studies: Sequence[ImplementationStudy],
-    parts: Sequence[ImplementationResult],
-    rows: Sequence[Trial],
-    ending: Ending,
-) -> SearchResult:
-    screened = [trial for study in studies for trial in study.recorder.screened.values()]
-    found = ranked(winners(rows))
-    if not found and ending is not Ending.INTERRUPTED:
-        raise SearchError(_why_nothing([*screened, *rows]))
-    race = [row for row in rows if found and row.race_id == found[0].race_id] or last_race(rows)
-    new = [trial for trial in (*screened, *rows) if any(study.is_new(trial) for study in studies)]
-    return SearchResult(
-        operation=operation,
-        shape=shape,
-        winner=next(iter(found), None),
-        ties=tuple(tie_set(race)),
-        best_screened=best_of(screened),
-        implementations=tuple(parts),
-        ending=ending,
-        recorded=(*screened, *race),
-        contended=sum(trial.outcome.conditions.contended for trial in new),
-    )
+class _Session:
+    """The steps of a search whose studies are open, in their order, and what they share."""
 
+    def __init__(self, opening: Opening, limits: Limits, sampler: Sampler, started: float, observer: Observer) -> None:
+        self._opening, self._limits, self._started, self._observer = opening, limits, started, observer
+        self._is_sweep = sampler == "exhaustive"
+        self._studies = opening.studies
+        self._recorders = [study.recorder for study in opening.studies]
+        self._beside = [each.candidate(config) for each in self._recorders for config in each.heuristics]
+        self._rows = [row for study in opening.studies for row in study.races]
+        self._is_decided = False
+        self._stages: dict[str, float] = {}
 
-def why_skipped(
-    operation: Operation[Any], implementation: Implementation[Any], shape: Shape, executor: Executor | ExecutorInfo
-) -> str | None:
-    """Return the reason why nothing of an implementation can be tried for a shape, or None."""
-    device, space = executor.device, implementation.space
-    if (reason := implementation.supports(shape, device)) is not None:
-        return f"{implementation.title} does not support {shape} on {device.name}: {reason}"
-    recorded = executor.recorded_implementations(operation, shape) if isinstance(executor, ReplayExecutor) else None
-    if recorded is not None and implementation.name not in recorded:
-        return f"no sweep of {implementation.title} is recorded for {shape} on {device.name}"
-    if next(space.configs(shape, device), None) is None:
-        why = space.why_invalid(space.default(shape, device), shape, device)
-        return f"no config of {implementation.title} is valid for {shape} on {device.name}; of the default: {why}"
-    return None
+    def tell_start(self, skipped: Mapping[str, str]) -> None:
+        """Tell the observer what is searched, what is known of it, and what is left out."""
+        known, first = self._screened(), self._recorders[0]
+        valid = {study.name: study.valid for study in self._studies}
+        self._observer.on_start(first.operation, first.shape, valid=valid, resumed=len(known), best=best_of(known))
+        for name, reason in skipped.items():
+            self._observer.on_skipped(name, reason)
+        self._note_stage("listed", time.monotonic())
 
+    def screen(self) -> Ending:
+        """Let the studies take turns until a limit is reached or nothing is left; return which it was."""
+        opening, finalists = self._opening, None if self._is_sweep else self._finalists
+        rotation = Rotation(
+            *(self._studies, self._limits, self._started, self._observer, opening.room, opening.ahead, finalists)
+        )
+        ending = rotation.run()
+        if rotation.first_verdict is not None:
+            self._note_stage("first_measured", rotation.first_verdict)
+        self._note_stage("screened", time.monotonic())
+        return ending
 
-def _skip(
-    operation: Operation[Any], wanted: Sequence[Implementation[Any]], shape: Shape, executor: Executor
-) -> dict[str, str]:
-    """Return the implementations that cannot be tried here, each with the reason; some can."""
-    reasons = {each.name: why_skipped(operation, each, shape, executor) for each in wanted}
-    skipped = {name: reason for name, reason in reasons.items() if reason is not None}
-    if len(skipped) < len(wanted):
-        return skipped
-    is_unsupported = all(each.supports(shape, executor.device) is not None for each in wanted)
-    raise (InvalidShapeError if is_unsupported else SearchError)("; ".join(skipped.values()))
+    def race(self, served: PriorPick | None) -> None:
+        """Race the finalists of what was screened; SearchError where nothing was."""
+        raced = _require_measured(self._studies, self._limits, served)
+        self._is_decided = race_finalists(
+            raced,
+            self._rows,
+            always=[each for each in self._opening.always if each.implementation in raced],
+            beside=self._beside,
+            count=SWEEP_FINALISTS if self._is_sweep else FINALISTS,
+            seconds_left=self._seconds_left,
+            race_seconds=self._race_seconds,
+            on_race=self._observer.on_race,
+        )
 
+    def result(self, ending: Ending, skipped: Mapping[str, str]) -> SearchResult:
+        """Choose the winner, and sum up; SearchError where nothing may win, unless the search was interrupted."""
+        screened, rows = self._screened(), self._rows
+        found = ranked(winners(rows))
+        if not found and ending is not Ending.INTERRUPTED:
+            raise SearchError(_why_nothing([*screened, *rows]))
+        race = [row for row in rows if found and row.race_id == found[0].race_id] or last_race(rows)
+        new = [trial for trial in (*screened, *rows) if any(study.is_new(trial) for study in self._studies)]
+        left_out = (
+            ImplementationResult(implementation=name, skipped=why, statuses={}) for name, why in skipped.items()
+        )
+        return SearchResult(
+            operation=self._recorders[0].operation,
+            shape=self._recorders[0].shape,
+            winner=next(iter(found), None),
+            ties=tuple(tie_set(race)),
+            best_screened=best_of(screened),
+            implementations=(*(study.result() for study in self._studies), *left_out),
+            ending=ending,
+            recorded=(*screened, *race),
+            is_decided=self._is_decided,
+            contended=sum(trial.outcome.conditions.contended for trial in new),
+            stages=self._stages,
+            seconds=time.monotonic() - self._started,
+        )
 
-def _raced_always(recorders: Sequence[Recorder], served: PriorPick | None) -> list[Candidate]:
-    """Return what no search may end with less than: what is served, if it is tuned and valid here, and the defaults."""
-    defaults = [each.candidate(each.default) for each in recorders]
-    of = next((each for each in recorders if served and served.candidate.implementation == each.name), None)
-    if served is None or of is None or not of.is_valid(served.candidate.config):
-        return defaults
-    return list(dict.fromkeys([served.candidate, *defaults]))
+    def _screened(self) -> list[Trial]:
+        return [trial for each in self._recorders for trial in each.screened.values()]
 
+    def _finalists(self) -> list[Candidate]:
+        return choose_finalists(self._screened(), self._opening.always, beside=self._beside)
 
-def _submit_ahead(
-    recorders: Sequence[Recorder], always: Sequence[Candidate], limits: Limits, room: float
-) -> list[Candidate]:
-    """Submit what is asked for first, so that it is compiled while a large space is listed; return what is not known.
+    def _note_stage(self, name: str, moment: float) -> None:
+        self._stages[name] = moment - self._started
 
-    As many as have room and count within the limits; of an implementation that nothing compiles ahead, one.
-    """
-    by_name = {each.name: each for each in recorders}
-    if limits.trials is not None:
-        known = [trial for each in recorders for trial in each.screened.values()]
-        room = min(room, limits.trials - sum(reached_device(trial.outcome) for trial in known))
-    ahead: list[Candidate] = []
-    for candidate in always:
-        of = by_name[candidate.implementation]
-        is_busy = not of.implementation.compiles_ahead and any(each.implementation == of.name for each in ahead)
-        if len(ahead) < room and not is_busy and of.is_valid(candidate.config) and candidate.config not in of.screened:
-            of.executor.submit(candidate)
-            ahead.append(candidate)
-    return ahead
+    def _seconds_left(self) -> float:
+        return math.inf if self._limits.seconds is None else self._started + self._limits.seconds - time.monotonic()
 
-
-def _open_study(
-    recorder: Recorder, races: Sequence[Trial], sampler: Sampler, always: Iterable[Candidate], first: Iterable[Config]
-) -> ImplementationStudy:
-    space, shape, device = recorder.implementation.space, recorder.shape, recorder.executor.device
-    own = [each.config for each in always if each.implementation == recorder.name]
-    first = list(dict.fromkeys([*own, *first, space.default(shape, device), *recorder.heuristics]))
-    past = [trial.outcome for trial in recorder.screened.values()]
-    valid = list(space.configs(shape, device))  # once: a large space takes a while
-    proposals = make_proposals(sampler, space, shape, device, seed=recorder.seed, first=first, past=past, valid=valid)
-    return ImplementationStudy(recorder, proposals, races, valid=len(valid))
+    def _race_seconds(self) -> float:
+        """Return what is left of the budget, at most the race's part, and never nothing."""
+        return min(max(self._seconds_left(), MIN_RACE_SECONDS / 2), self._limits.race_seconds)
 
 
 def _require_measured(
@@ -252,15 +201,6 @@ def _require_measured(
         f"the budget of {limits.seconds:g} s, and {START_UP_SECONDS:g} s more, ended before one config was measured; "
         f"give it at least {math.ceil(limits.seconds + 2 * START_UP_SECONDS)} s"
     )
-
-
-def _race_seconds(limits: Limits, started: float) -> float:
-    """Return what is left of the budget, at most the race's part, and never nothing."""
-    return min(max(_seconds_left(limits, started), MIN_RACE_SECONDS / 2), limits.race_seconds)
-
-
-def _seconds_left(limits: Limits, started: float) -> float:
-    return math.inf if limits.seconds is None else started + limits.seconds - time.monotonic()
 
 
 def _why_nothing(trials: Sequence[Trial]) -> str:

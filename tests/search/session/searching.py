@@ -1,10 +1,13 @@
 """Searches over synthetic operations, and what they left in a store."""
 
+from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 from autotune.implementation import Implementation
 from autotune.registry import get_operation
-from autotune.search import Limits, SearchResult, search
+from autotune.search import Limits, SearchResult, opening, rotation, search, session
 from autotune.space import Config
 from autotune.table import Store
 from autotune.trial import Stage, Status, Trial
@@ -26,6 +29,13 @@ def run(
 ) -> SearchResult:
     operation, limits = get_operation(implementation.operation), Limits(trials, seconds, converge)
     return search(operation, SHAPE, executor, store, limits=limits, implementations=[implementation], **options)
+
+
+def clock(monkeypatch: pytest.MonkeyPatch, executor: FakeExecutor) -> FakeExecutor:
+    """Make an executor's time that of the clock which the search reads."""
+    for module in (opening, session, rotation):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: executor.elapsed))
+    return executor
 
 
 def rows(store: Store, stage: Stage, implementation: Implementation[Any] = LARGE) -> list[Trial]:

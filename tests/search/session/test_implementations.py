@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,11 +11,12 @@ from autotune.errors import InvalidShapeError, SearchError
 from autotune.executor import Race
 from autotune.implementation import Implementation
 from autotune.operation import Operation
-from autotune.search import Ending, Limits, Observer, SearchResult, rotation, search, session
+from autotune.search import Ending, Limits, Observer, SearchResult, opening, search
 from autotune.shape import Shape
 from autotune.space import Config
 from autotune.table import Store, winners
 from autotune.trial import Candidate, Outcome, PriorPick, Stage, Status, Trial
+from tests.search.session.searching import clock
 from tests.search.synthetic import (
     LINE,
     PAIR,
@@ -177,8 +177,7 @@ def test_what_is_served_is_raced_whatever_implementation_it_is_of(
 ) -> None:
     """No verdict of its implementation came in time: the first one's configs took all of it, or it is the last."""
     executor = FakeExecutor(capacity=capacity, order=1, trial_seconds=1.0)
-    for module in (session, rotation):
-        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: executor.elapsed))
+    clock(monkeypatch, executor)
     served = Candidate("line", Config(STEP=5))  # the fastest of all
     result = run(executor, store, limits=Limits(seconds=seconds), served=PriorPick(served, "exact"))
     assert executor.candidates[0] == served
@@ -220,8 +219,7 @@ def test_one_that_nothing_is_known_of_costs_a_small_budget_nothing_of_what_is_se
     store: Store, monkeypatch: pytest.MonkeyPatch, kind: str, seconds: float, order: int
 ) -> None:
     executor = Newcomer(kind, order)
-    for module in (session, rotation):
-        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: executor.elapsed))
+    clock(monkeypatch, executor)
     portfolio = Candidate("valley", BEST_VALLEY)
     result = run(
         executor,
@@ -252,13 +250,13 @@ def test_what_is_submitted_ahead_is_within_the_limits_and_one_of_what_nothing_co
 ) -> None:
     in_place = replace(LINE, compiles_ahead=False)
     executor, submitted = FakeExecutor(capacity=8), []
-    open_study = session._open_study
+    open_study = opening._open_study
 
     def note(*arguments: Any) -> Any:
         submitted.append(list(executor.candidates))
         return open_study(*arguments)
 
-    monkeypatch.setattr(session, "_open_study", note)
+    monkeypatch.setattr(opening, "_open_study", note)
     served = Candidate("line", Config(STEP=3))
     known = PriorPick(served, "nearest")
     result = run(executor, store, [VALLEY, in_place], limits=Limits(trials=trials), served=known)
@@ -307,8 +305,7 @@ def test_a_slow_start_does_not_end_a_search_before_its_first_verdict(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     executor = FakeExecutor(trial_seconds=20.0)
-    for module in (session, rotation):
-        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: executor.elapsed))
+    clock(monkeypatch, executor)
     result = run(executor, store, limits=Limits(seconds=10.0))
     assert (result.measured, result.ending) == (1, Ending.SECONDS)
     assert result.winner is not None

@@ -1,25 +1,17 @@
 """When a search ends: after its trials, its seconds, or when it has converged."""
 
 import itertools
-from types import SimpleNamespace
 
 import pytest
 
 from autotune.errors import SearchError
-from autotune.search import Ending, rotation, session
+from autotune.search import Ending
 from autotune.table import Store
 from autotune.trial import Stage, Status
-from tests.search.session.searching import FAILURES, SPACE, rows, run
+from tests.search.session.searching import FAILURES, SPACE, clock, rows, run
 from tests.search.synthetic import LARGE, SMALL, FakeExecutor, valid
 
 UNREACHED = (Status.INVALID, Status.COMPILE_ERROR, Status.COMPILE_TIMEOUT, Status.OUT_OF_RESOURCES)
-
-
-def clock(monkeypatch: pytest.MonkeyPatch, executor: FakeExecutor) -> FakeExecutor:
-    """Make an executor's time that of the clock which the search reads."""
-    for module in (session, rotation):
-        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: executor.elapsed))
-    return executor
 
 
 @pytest.fixture

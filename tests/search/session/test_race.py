@@ -1,19 +1,18 @@
 """Who is raced, who wins, and when a race is repeated."""
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from autotune.errors import SearchError
 from autotune.executor import DisturbedRaceError, Race
-from autotune.search import rotation, session
+from autotune.search import rotation
 from autotune.search.finalists import FINALIST_RATIO, FINALISTS
 from autotune.space import Config
 from autotune.table import Store
 from autotune.trial import Candidate, PriorPick, Stage, Status
-from tests.search.session.searching import SPACE, rows, run, winner_of
+from tests.search.session.searching import SPACE, clock, rows, run, winner_of
 from tests.search.synthetic import SMALL, FakeExecutor, default, median_us, timing
 
 
@@ -150,8 +149,7 @@ def test_what_a_race_refuted_is_never_raced_again(store: Store) -> None:
 
 def test_no_race_follows_when_the_budget_is_spent(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     executor = FakeExecutor(race_failures=dict.fromkeys(SPACE[:-1], Status.WRONG_RESULT), time_us=_close)
-    for module in (session, rotation):
-        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: executor.elapsed))
+    clock(monkeypatch, executor)
     run(executor, store, SMALL, trials=None, seconds=10.0, served=PriorPick(Candidate("valley", SPACE[-1]), "nearest"))
     spent = len(executor.races)
     assert executor.elapsed >= 10.0

@@ -1,28 +1,21 @@
 """A small budget: what is served is compiled and measured first, and no search ends with less than that."""
 
 import math
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from autotune.errors import SearchError
-from autotune.search import Ending, rotation, session
+from autotune.search import Ending, opening
 from autotune.space import Config
 from autotune.table import Store
 from autotune.trial import Candidate, PriorPick, Status
-from tests.search.session.searching import run, winner_of
+from tests.search.session.searching import clock, run, winner_of
 from tests.search.synthetic import LARGE, FakeExecutor, default, median_us, valid
 
 BEST = min(valid(LARGE), key=median_us)  # what the portfolio has for the shape
 SERVED = PriorPick(Candidate("valley", BEST), "nearest")  # or a row of one near by
 OTHERS = [config for config in valid(LARGE) if median_us(config) > 1.2 * median_us(BEST)]
-
-
-def clock(monkeypatch: pytest.MonkeyPatch, executor: FakeExecutor) -> FakeExecutor:
-    for module in (session, rotation):
-        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: executor.elapsed))
-    return executor
 
 
 class Disturbed(FakeExecutor):
@@ -39,13 +32,13 @@ class Disturbed(FakeExecutor):
 
 def test_what_is_served_is_compiled_while_the_space_is_listed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     executor, submitted = FakeExecutor(capacity=4), []
-    open_study = session._open_study
+    open_study = opening._open_study
 
     def note(*arguments: object) -> object:
         submitted.append(list(executor.submitted))
         return open_study(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(session, "_open_study", note)
+    monkeypatch.setattr(opening, "_open_study", note)
     result = run(executor, store, trials=6, defaults={"valley": OTHERS[0]}, served=SERVED)
     assert submitted == [[BEST, OTHERS[0]]]
     assert executor.submitted[:3] == [BEST, OTHERS[0], default(LARGE)]
