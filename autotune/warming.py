@@ -10,7 +10,8 @@ from autotune import platforms
 from autotune.device import NVIDIA_H200, Device
 from autotune.dispatch import Rung, TunedKernel, device_by_name, pick_for_device
 from autotune.dispatch.events import ahead, watch_compiles
-from autotune.dispatch.kernel import Alternative, load_binaries
+from autotune.dispatch.kernel import load_binaries
+from autotune.dispatch.provenance import Alternative
 from autotune.errors import MissingDependencyError, UnknownNameError, is_toolchain_refusal, one_line, require_text
 from autotune.executor.compile_pool import COMPILE_SECONDS, SERVER_SECONDS, CompilePool
 from autotune.operation import Operation

@@ -4,7 +4,7 @@ from autotune.dispatch.alternatives import alternatives_for
 from autotune.dispatch.among import Among
 from autotune.dispatch.devices import find_named
 from autotune.dispatch.events import Stats, seal, stats, unseal
-from autotune.dispatch.kernel import Provenance, Rung, TunedKernel
+from autotune.dispatch.kernel import TunedKernel
 from autotune.dispatch.ladder import MAX_DISTANCE
 from autotune.dispatch.outlook import Outlook, Prospect
 from autotune.dispatch.picks import (
@@ -21,6 +21,7 @@ from autotune.dispatch.picks import (
     reload,
 )
 from autotune.dispatch.portfolio import PortfolioChoice, choose
+from autotune.dispatch.provenance import Provenance, Rung
 
 __all__ = [
     "CACHED_PICKS",

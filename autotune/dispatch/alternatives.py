@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from autotune.device import Device
 from autotune.dispatch.evidence import EXACT_REGRET
 from autotune.dispatch.implementation_order import expected_order, typical_times
-from autotune.dispatch.kernel import Alternative, DefaultName, Provenance
 from autotune.dispatch.ladder import climb, why_default
 from autotune.dispatch.portfolio import Polls, PortfolioChoice, choose
+from autotune.dispatch.provenance import Alternative, DefaultName, Provenance
 from autotune.errors import InvalidShapeError
 from autotune.implementation import Implementation
 from autotune.likeness import likeness

@@ -7,7 +7,8 @@ from autotune.device import Device
 from autotune.dispatch.alternatives import alternatives_for
 from autotune.dispatch.among import Among, admitted, named
 from autotune.dispatch.drift import fit_assignments, why_unfit
-from autotune.dispatch.kernel import Alternative, why_unserved
+from autotune.dispatch.provenance import Alternative
+from autotune.dispatch.served_baselines import why_unserved
 from autotune.dispatch.table_reading import portfolios_of, rows_of
 from autotune.errors import MissingDependencyError
 from autotune.implementation import Implementation

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from autotune.dispatch.evidence import NOTHING_RECORDED
-from autotune.dispatch.kernel import Alternative, Provenance
+from autotune.dispatch.provenance import Alternative, Provenance
 from autotune.errors import InvalidConfigError, UsageError
 from autotune.operation import Operation
 from autotune.registry import get_implementation, loadable_operations

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from autotune.dispatch.evidence import triton_here
-from autotune.dispatch.kernel import Alternative
+from autotune.dispatch.provenance import Alternative
 from autotune.dispatch.table_reading import compilations_of
 from autotune.implementation import Implementation
 from autotune.registry import get_implementation

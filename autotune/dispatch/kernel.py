@@ -1,93 +1,22 @@
-"""A served kernel: the candidate that is called, the ones behind it, and where each comes from."""
+"""A served kernel: the candidate that is called, and the ones behind it."""
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from dataclasses import replace
+from typing import Any, Final
 
 from autotune.dispatch.declined_calls import DeclinedCalls
 from autotune.dispatch.events import begin_compile, note_decline, note_refusal, noting_first_call, watch_compiles
-from autotune.dispatch.evidence import NOTHING_RECORDED, Expectation
+from autotune.dispatch.provenance import Alternative, Provenance
+from autotune.dispatch.served_baselines import bind_baseline
 from autotune.errors import BaselineUnavailableError, UnsupportedCallError, is_toolchain_refusal
-from autotune.operation import ServedBaseline, ServedDefinition
 from autotune.process_lock import ProcessLock
-from autotune.registry import get_implementation, load_baselines, load_definition, load_kernel
+from autotune.registry import get_implementation, load_kernel
 from autotune.shape import Shape
 from autotune.space import Config
-from autotune.trial import Candidate, Trial
-
-Rung = Literal["exact", "nearest", "same model", "default", "pinned"]
-DefaultName = Literal["portfolio's default", "space's default"]
+from autotune.trial import Candidate
 
 _lock: Final = ProcessLock()
-
-
-@dataclass(frozen=True, slots=True)
-class Provenance:
-    """The reason why a candidate is served: the rung of the ladder, the row it came from, and what differs from here.
-
-    ``reason`` says it in a line: its ``cause``, what is ``served`` on the rung ``default``, and a ``hint`` to a name
-    that was perhaps meant. ``row`` and ``distance`` are None on the rungs ``default`` and ``pinned``. ``origin`` says
-    whose table has the row.
-    ``distance`` is the shapes' (``Shape.distance``): 1 for a factor of two in one size, 0 for the very shape.
-    ``baseline`` names the baseline that won the row's race and is served in place of its candidate
-    (``among="fastest"``). ``default`` says whose choice is served on the rung ``default``: the portfolio's, or the
-    space's, also where a portfolio keeps that. ``expected_regret`` is how much longer this is expected to take than
-    the best, 0.02 for 2 %, by ``evidence``, a number of measurements: None and 0 where nothing recorded tells.
-    ``notes`` are the accepted differences in source and toolchain between what was measured, a row or a portfolio, and
-    this process. ``passed_over`` are the stored candidates that the Triton here is recorded to refuse, or to spill in a
-    steady loop, unlike the one that timed them (``autotune.dispatch.drift``), and that are not served; each with the
-    reason. ``declined`` are the calls so far that the next candidate was served instead, each with the reason.
-    ``is_unrecorded`` is True where no row of what may be served is stored for the device, and no portfolio ships for
-    its architecture.
-    """
-
-    rung: Rung
-    cause: str
-    row: Trial | None = None
-    origin: Literal["user", "site", "package", "shipped", ""] = ""
-    distance: float | None = None
-    baseline: str = ""
-    expectation: Expectation = NOTHING_RECORDED
-    default: DefaultName | None = None
-    served: str = ""
-    hint: str = ""
-    passed_over: tuple[str, ...] = ()
-    declined: tuple[str, ...] = ()
-    is_unrecorded: bool = False
-
-    @property
-    def reason(self) -> str:
-        return f"{self.cause}: {self.served}{self.hint}" if self.served else f"{self.cause}{self.hint}"
-
-    @property
-    def expected_regret(self) -> float | None:
-        return self.expectation.regret
-
-    @property
-    def evidence(self) -> int:
-        return self.expectation.evidence
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        return () if self.baseline else self.expectation.notes
-
-    def __str__(self) -> str:
-        return self.reason
-
-
-@dataclass(frozen=True, slots=True)
-class Alternative:
-    """A candidate that may be served, and why. Of a baseline the implementation is its name and the config is empty."""
-
-    candidate: Candidate
-    provenance: Provenance
-
-    def is_deterministic(self, operation: str) -> bool:
-        """Return if two runs give the same bits; a baseline is taken to."""
-        if self.provenance.baseline:
-            return True
-        return get_implementation(operation, self.candidate.implementation).is_deterministic(self.candidate.config)
 
 
 class TunedKernel:
@@ -247,13 +176,14 @@ class TunedKernel:
     def _bind(self, alternative: Alternative) -> Callable[..., Any]:
         """Bind a candidate for all calls; return what makes the first of them, whose compiles are noted."""
         candidate = alternative.candidate
-        if alternative.provenance.baseline:
-            call = self._calls[id(alternative)] = _bind(self.operation, self.shape, alternative)
+        if name := alternative.provenance.baseline:
+            call = self._calls[id(alternative)] = bind_baseline(self.operation, self.shape, name)
             return call
         implementation = get_implementation(self.operation, candidate.implementation)
         if not implementation.compiles_ahead:
             begin_compile(implementation.title)
-        call = self._calls[id(alternative)] = _bind(self.operation, self.shape, alternative)
+        kernel = load_kernel(self.operation, candidate.implementation)
+        call = self._calls[id(alternative)] = kernel.bind(candidate.config, self.shape)
         if not implementation.compiles_ahead:
             return noting_first_call(implementation.title, call)
         watch_compiles(implementation.module)
@@ -311,33 +241,3 @@ def load_binaries(binaries: Sequence[Any]) -> int:
     for binary in binaries:
         getattr(binary, "run", None)  # of Triton's a property, which loads it
     return len({id(binary) for binary in binaries})
-
-
-def _bind(operation: str, shape: Shape, alternative: Alternative) -> Callable[..., Any]:
-    """Bind a candidate, or a baseline; a call that a baseline cannot do raises ``BaselineUnavailableError``."""
-    candidate, name = alternative.candidate, alternative.provenance.baseline
-    if not name:
-        return load_kernel(operation, candidate.implementation).bind(candidate.config, shape)
-    definition: Any = load_definition(operation)
-    baseline, absent = _find_baseline(operation, name), why_unserved(operation, shape, name)
-
-    def call(*tensors: Any, return_lse: bool = False, out: Any = None, **options: Any) -> Any:
-        if baseline is None or absent is not None or return_lse or out is not None:
-            missing = "has no log-sum-exp" if return_lse else "cannot write into out"
-            raise BaselineUnavailableError(absent or f"{name} {missing}")
-        return baseline.serve(shape, definition.bind_inputs(shape, tensors, options))
-
-    return call
-
-
-def why_unserved(operation: str, shape: Shape, name: str, *, here: bool = True) -> str | None:
-    """Return the reason why a baseline cannot be served, here or where its library is installed, or None."""
-    baseline = _find_baseline(operation, name)
-    if baseline is None or not isinstance(load_definition(operation), ServedDefinition):
-        return f"{name} is compared and not served"
-    return (baseline.available() if here else None) or baseline.unsupported(shape)
-
-
-def _find_baseline(operation: str, name: str) -> ServedBaseline | None:
-    found = (each for each in load_baselines(operation) if each.name == name and isinstance(each, ServedBaseline))
-    return next(found, None)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from autotune.device import Device
 from autotune.dispatch.evidence import EXACT_REGRET, UNKNOWN, Expectation, Recorded, is_as_served, transfer_regret
-from autotune.dispatch.kernel import Alternative, Provenance, Rung
+from autotune.dispatch.provenance import Alternative, Provenance, Rung
 from autotune.dispatch.table_reading import is_valid, served_of
 from autotune.implementation import Implementation
 from autotune.shape import Shape

@@ -8,8 +8,8 @@ from autotune.dispatch.alternatives import alternatives_for
 from autotune.dispatch.among import Among, admitted, named
 from autotune.dispatch.answers import names_of, portfolio_of
 from autotune.dispatch.drift import why_unfit
-from autotune.dispatch.kernel import Rung
 from autotune.dispatch.portfolio import Polls
+from autotune.dispatch.provenance import Rung
 from autotune.dispatch.table_reading import rows_of
 from autotune.likeness import likeness
 from autotune.registry import get_operation

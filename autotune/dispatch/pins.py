@@ -11,7 +11,7 @@ from typing import Any, Final
 from autotune.device import Device
 from autotune.dispatch.among import Among, named
 from autotune.dispatch.batch_invariance import VARIABLE as BATCH_INVARIANT
-from autotune.dispatch.kernel import Alternative, Provenance
+from autotune.dispatch.provenance import Alternative, Provenance
 from autotune.errors import InvalidConfigError, InvalidShapeError, UnknownNameError, UsageError
 from autotune.implementation import Implementation
 from autotune.registry import get_implementation, get_operation, our_implementations, require_implementation

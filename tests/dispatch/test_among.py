@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from autotune.device import NVIDIA_H200
-from autotune.dispatch import get_kernel
+from autotune.dispatch import get_kernel, served_baselines
 from autotune.dispatch import kernel as kernel_module
 from autotune.errors import (
     BaselineUnavailableError,
@@ -135,8 +135,8 @@ def test_a_call_that_a_baseline_cannot_do_goes_to_the_next_candidate(
         def bind_inputs(self, shape: object, tensors: tuple[object, ...], options: dict[str, object]) -> Any:
             return {"q": tensors[0], **options}
 
-    monkeypatch.setattr(kernel_module, "load_baselines", lambda operation: [Baseline()])
-    monkeypatch.setattr(kernel_module, "load_definition", lambda operation: Definition())
+    monkeypatch.setattr(served_baselines, "load_baselines", lambda operation: [Baseline()])
+    monkeypatch.setattr(served_baselines, "load_definition", lambda operation: Definition())
     monkeypatch.setattr(kernel_module, "load_kernel", lambda operation, implementation: Kernel())
     tables.tune(sample.trial(timing=sample.timing(200.0), baseline_timing=sample.timing(160.0)))
     kernel = get_kernel(sample.shape(), device=H200, among="fastest")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from autotune.dispatch import get_kernel
+from autotune.dispatch import get_kernel, provenance
 from autotune.dispatch import kernel as kernel_module
 from autotune.errors import UnsupportedCallError
 from autotune.registry import get_implementation
@@ -33,7 +33,7 @@ def serve(monkeypatch: pytest.MonkeyPatch, *varying: Config) -> Callable[[], Con
         return replace(get_implementation(operation, name), is_deterministic=lambda config: config not in varying)
 
     monkeypatch.setattr(kernel_module, "load_kernel", lambda operation, implementation: Kernel())
-    monkeypatch.setattr(kernel_module, "get_implementation", get)
+    monkeypatch.setattr(provenance, "get_implementation", get)
     return get_kernel(sample.shape(), device=H200)
 
 

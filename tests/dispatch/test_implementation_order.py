@@ -9,7 +9,7 @@ import pytest
 from autotune.device import NVIDIA_H200, Device
 from autotune.dispatch import alternatives_for
 from autotune.dispatch.implementation_order import fastest_first
-from autotune.dispatch.kernel import Alternative
+from autotune.dispatch.provenance import Alternative
 from autotune.implementation import Implementation
 from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION as TRITON
 from autotune.shape import AttentionShape

@@ -7,7 +7,7 @@ import pytest
 
 from autotune.device import NVIDIA_H200
 from autotune.dispatch import alternatives_for, choose
-from autotune.dispatch.kernel import Alternative
+from autotune.dispatch.provenance import Alternative
 from autotune.errors import InvalidShapeError
 from autotune.implementation import Implementation
 from autotune.registry import our_implementations
