@@ -4,22 +4,19 @@ from autotune.dispatch.alternatives import alternatives_for
 from autotune.dispatch.among import Among
 from autotune.dispatch.devices import find_named
 from autotune.dispatch.events import Stats, seal, stats, unseal
-from autotune.dispatch.kernel import TunedKernel
-from autotune.dispatch.ladder import MAX_DISTANCE
-from autotune.dispatch.outlook import Outlook, Prospect
-from autotune.dispatch.picks import (
-    CACHED_PICKS,
+from autotune.dispatch.for_tuning import (
     default_config,
-    device_by_name,
-    get_kernel,
     neighbour_configs,
     other_kinds_configs,
     outlook_on,
-    pick_for_device,
     pick_for_tuning,
     portfolio_configs,
-    reload,
 )
+from autotune.dispatch.kernel import TunedKernel
+from autotune.dispatch.ladder import MAX_DISTANCE
+from autotune.dispatch.outlook import Outlook, Prospect
+from autotune.dispatch.picks import CACHED_PICKS, get_kernel, pick_for_device, reload
+from autotune.dispatch.places import device_by_name
 from autotune.dispatch.portfolio import PortfolioChoice, choose
 from autotune.dispatch.provenance import Provenance, Rung
 

@@ -1,44 +1,24 @@
 """``get_kernel``: picks a kernel for a shape from the tables, once, and keeps the pick."""
 
-import os
-import warnings
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import replace
-from functools import cache, lru_cache, wraps
-from typing import Any, Final, Literal, ParamSpec, get_args
+from functools import lru_cache, wraps
+from typing import Final, Literal, ParamSpec, get_args
 
 from autotune import platforms
 from autotune.device import NVIDIA_H200, Device
 from autotune.dispatch import table_reading
 from autotune.dispatch.among import Among
-from autotune.dispatch.answers import portfolio_of, stored_alternatives
 from autotune.dispatch.arguments import check_arguments, not_a_name
-from autotune.dispatch.batch_invariance import first_invariant, in_usual_batch, require_invariant
-from autotune.dispatch.devices import known_or_here, stranger
-from autotune.dispatch.events import Pick, note_pick
+from autotune.dispatch.generation import begin_generation, current_generation, switches_of
 from autotune.dispatch.kernel import TunedKernel
-from autotune.dispatch.nearest import nearest_configs
-from autotune.dispatch.outlook import Outlook
-from autotune.dispatch.pins import (
-    DISABLE,
-    Pin,
-    Switches,
-    make_pin,
-    names_interpreted,
-    pinned_implementation,
-    read_switches,
-    serve_pin,
-)
-from autotune.dispatch.places import did_you_mean, find_device
-from autotune.dispatch.portfolio import choose, choose_all
-from autotune.dispatch.table_reading import device_named, rows_of
+from autotune.dispatch.picking import make_pick
+from autotune.dispatch.pins import Pin, make_pin, names_interpreted
 from autotune.errors import NoTunedKernelError, UsageError
-from autotune.implementation import Implementation
 from autotune.process_lock import ProcessLock
 from autotune.registry import get_operation, on_registered
 from autotune.shape import Shape
-from autotune.space import Config, Value
+from autotune.space import Value
 from autotune.workload import check_shape, operation_for
 
 OnMiss = Literal["default", "error", "record"]
@@ -47,7 +27,6 @@ CACHED_PICKS: Final = 4096
 
 on_reload: Final[list[Callable[[], None]]] = []  # called after picks were forgotten: what keeps answers of its own
 
-_generation = 0  # of the tables and the environment
 _era = 0  # of picks, which end with the tables, and where an implementation is registered that they could not know
 _picked: Final[set[str]] = set()  # operations that something was picked of
 _lock: Final = ProcessLock()
@@ -182,69 +161,12 @@ def pick_for_device(shape: Shape, place: int | Device | None, operation: str, *,
     if (found := recent.get(id(shape))) is not None:
         return found[0]
     if place is None:
-        interpreted = names_interpreted(_switches(_generation).pin(operation, among), operation, among)
+        interpreted = names_interpreted(switches_of(current_generation()).pin(operation, among), operation, among)
         kernel = _pick(shape, NVIDIA_H200.name, operation, interpreted, _era)
     else:
         kernel = _pick(shape, place, operation, among, _era)
     _keep(recent, shape, kernel)
     return kernel
-
-
-def pick_for_tuning(shape: Shape, device: Device, operation: str, among: tuple[str, ...]) -> TunedKernel:
-    """Return what tables alone would serve for a shape, for a search to begin with.
-
-    Neither ``AUTOTUNE_CONFIG`` nor ``AUTOTUNE_DISABLE`` counts, nothing is noted, and the seal does not hold.
-    """
-    found = stored_alternatives(get_operation(operation), shape, device, among, _generation, here=True)
-    return TunedKernel(operation, shape, found)
-
-
-def outlook_on(operation: str, device: Device, among: Among = "ours") -> Outlook:
-    """Return what answers as ``pick_for_tuning`` does for many shapes; it keeps the tables as they are now."""
-    return Outlook(operation, device, among, _generation)
-
-
-def default_config(implementation: Implementation[Any], shape: Shape, device: Device) -> Config:
-    """Return what tables alone serve for a shape that no row is for or near: the portfolio's choice, or the space's
-    default. As with ``pick_for_tuning`` no switch counts."""
-    choice = choose(portfolio_of(implementation, device, _generation), implementation, shape, device)
-    return implementation.space.default(shape, device) if choice is None else choice.config
-
-
-def portfolio_configs(implementation: Implementation[Any], shape: Shape, device: Device) -> list[Config]:
-    """List the members of the portfolio that are for shapes like this one, the likeliest first: ``default_config`` is
-    the first of them."""
-    choices = choose_all(portfolio_of(implementation, device, _generation), implementation, shape, device)
-    return [choice.config for choice in choices]
-
-
-def neighbour_configs(
-    implementation: Implementation[Any], shape: Shape, device: Device, *, count: int = 3, shipped: bool = True
-) -> list[Config]:
-    """List the configs of the nearest tuned shapes of a model of device, nearest first, for a search to begin with.
-
-    ``shipped=False`` leaves out the rows that ship.
-    """
-    rows = rows_of(implementation.operation, (implementation.name,), device.slug, _generation)
-    return nearest_configs(rows, implementation, shape, device, of_model=True, shipped=shipped)[:count]
-
-
-def other_kinds_configs(
-    implementation: Implementation[Any], shape: Shape, device: Device, *, count: int = 3, shipped: bool = True
-) -> list[Config]:
-    """List the configs of the nearest tuned shapes of other models of device that are valid on this one, nearest first.
-
-    For a search to begin with: nothing else serves them on this device. ``shipped`` as in ``neighbour_configs``.
-    """
-    rows = rows_of(implementation.operation, (implementation.name,), "", _generation)
-    found = nearest_configs(rows, implementation, shape, device, of_model=False, shipped=shipped)
-    return [config for config in found if implementation.space.why_invalid(config, shape, device) is None][:count]
-
-
-def device_by_name(name: str) -> Device | None:
-    """Return the device that ``get_kernel`` takes a name for; None for one that nobody knows."""
-    is_disabled = _switches(_generation).is_disabled
-    return known_or_here(name) if is_disabled else device_named(name, _generation)
 
 
 def reload() -> None:
@@ -253,11 +175,7 @@ def reload() -> None:
     Example:
         >>> autotune.reload()  # after another process has tuned
     """
-    global _generation
-    with _lock:
-        _generation += 1
-    table_reading.forget()
-    _switches.cache_clear()
+    begin_generation()
     _forget_picks()
 
 
@@ -298,73 +216,19 @@ def _pick(
     pin: Pin | None = None,
     batch_invariant: bool | None = None,
 ) -> TunedKernel:
-    """Pick by the tables and the switches, and note the pick."""
+    """Pick once in an era, and note which operation has picks to forget."""
     check_arguments(shape, place, among)
-    generation = _generation
     operation = operation_for(shape) if name is None else get_operation(name)
     _picked.add(operation.name)  # before its implementations are asked for
     check_shape(operation, shape)
-    switches = _switches(generation)
-    known = find_device(place, operation, among, switches, generation)
-    device = known or stranger(str(place))
-    no_rows, hint = _why_no_rows(place, known, switches, generation)
-    if batch_invariant is None:
-        batch_invariant = switches.is_batch_invariant and operation.usual_batch is not None
-    picked_for = in_usual_batch(operation, shape) if batch_invariant else shape
-    pin = pin or switches.pin(operation.name, among)
-    if pin is not None and batch_invariant:
-        pin = replace(pin, origin=f"{pin.origin} for the usual batch of batch-invariant picks")
-    pinned = None if pin is None else pinned_implementation(pin, operation.name, picked_for, device)
-    if pinned is not None:
-        among = (pinned.name,)
-    is_named = isinstance(place, str)
-    found = stored_alternatives(
-        operation, picked_for, device, among, generation, here=not is_named, no_rows=no_rows, hint=hint
-    )
-    if known is None:
-        warnings.warn(f"device={place!r}: {found[0].provenance.reason}", RuntimeWarning, stacklevel=4)
-    has_row = batch_invariant and any(each.provenance.rung != "default" for each in found)
-    if batch_invariant:
-        found = [first_invariant(found, operation.name, picked_for)]
-    if pin is not None and pinned is not None:
-        found = [serve_pin(pin, pinned, picked_for, device, found[0])]
-        if batch_invariant:
-            require_invariant(found[0], operation.name, picked_for, pin.origin)
-    kernel = TunedKernel(operation.name, shape, found, picked_for, has_row=has_row)
-    is_miss = kernel.is_untuned and isinstance(place, int) and not switches.is_disabled
-    _note(kernel, device, is_miss)
-    return kernel
-
-
-def _why_no_rows(
-    place: int | str | Device, known: Device | None, switches: Switches, generation: int
-) -> tuple[str, str]:
-    """Return the reason why no table is asked, or else "", and a hint to a name that was perhaps meant."""
-    reason = f"{DISABLE}=1 switches the tables off" if switches.is_disabled else ""
-    if known is not None:
-        return reason, ""
-    reason = f"{reason}, and no list" if reason else "no table"
-    reason += f" knows the device {place}, taken for an {stranger(str(place)).arch}"
-    return reason, did_you_mean(str(place), switches, generation)
-
-
-def _note(kernel: TunedKernel, device: Device, is_miss: bool) -> None:
-    why = kernel.provenance
-    pick = Pick(kernel.operation, kernel.picked_for, device, kernel.candidate, why.rung, is_miss)
-    note_pick(pick, why.reason, why.expectation)
-
-
-@cache
-def _switches(generation: int) -> Switches:
-    """Read the environment, once a generation."""
-    return read_switches(os.environ)
+    return make_pick(operation, shape, place, among, pin, batch_invariant)
 
 
 def _miss(kernel: TunedKernel, on_miss: OnMiss) -> None:
     if on_miss == "error":
         why = kernel.last_resort  # without the default, which is not served
         raise NoTunedKernelError(f"{kernel.operation}: {why.cause}{why.hint}; shape: {kernel.picked_for}")
-    if _switches(_generation).is_disabled:
+    if switches_of(current_generation()).is_disabled:
         return  # tables may know the shape
     if not table_reading.can_read_tables():
         return

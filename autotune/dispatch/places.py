@@ -7,6 +7,7 @@ from autotune.device import Device
 from autotune.dispatch.among import Among, named
 from autotune.dispatch.answers import names_of
 from autotune.dispatch.devices import known_or_here
+from autotune.dispatch.generation import current_generation, switches_of
 from autotune.dispatch.pins import Switches
 from autotune.dispatch.table_reading import device_named, similar_names
 from autotune.operation import Operation
@@ -28,3 +29,9 @@ def did_you_mean(name: str, switches: Switches, generation: int) -> str:
     if switches.is_disabled:
         return platforms.did_you_mean(name, platforms.known_devices())
     return similar_names(name, generation)
+
+
+def device_by_name(name: str) -> Device | None:
+    """Return the device that ``get_kernel`` takes a name for; None for one that nobody knows."""
+    generation = current_generation()
+    return known_or_here(name) if switches_of(generation).is_disabled else device_named(name, generation)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 
-from autotune.dispatch import events, get_kernel, pick_for_device, reload, seal, stats, unseal
+from autotune.dispatch import events, get_kernel, pick_for_device, picking, reload, seal, stats, unseal
 from autotune.dispatch import kernel as kernel_module
 from autotune.errors import SealedError, UsageError
 from autotune.shape import Shape
@@ -77,7 +77,7 @@ def test_a_picked_kernel_notes_nothing(tables: Tables, monkeypatch: pytest.Monke
     kernel = get_kernel(sample.shape())
     assert kernel() == sample.FAST
     for name in ("note_pick", "note_refusal", "note_compile", "begin_compile"):
-        for module in (events, kernel_module, sys.modules["autotune.dispatch.picks"]):
+        for module in (events, kernel_module, picking):
             monkeypatch.setattr(module, name, None, raising=False)
     assert get_kernel(sample.shape()) is kernel
     assert kernel() == sample.FAST
@@ -308,14 +308,14 @@ def test_the_seal_finds_hooks_that_were_set_after_ours(monkeypatch: pytest.Monke
 QUIET: Final = """
 import contextlib, os
 from autotune.decorated import first_call
-from autotune.dispatch import events, kernel, picks
+from autotune.dispatch import events, generation, kernel, picks
 from autotune.trial import Candidate
 from autotune.space import Config
 
 ours = Candidate("triton", Config())
 events.note_refusal("flash_attention", ours, ours, ValueError())  # without a handler of the user's
 with contextlib.ExitStack() as held:
-    for lock in (events._lock, kernel._lock, picks._lock, first_call._searching):
+    for lock in (events._lock, kernel._lock, generation._lock, picks._lock, first_call._searching):
         held.enter_context(lock)
     child = os.fork()
     if child == 0:
