@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, get_args, get_type_hints
+from typing import TYPE_CHECKING, Final, get_args, get_type_hints
 
 from autotune import platforms
 from autotune.cli.grid_options import KEYS_OF_GRIDS, OF_GRIDS, GridOptions, grid_options
@@ -25,6 +25,9 @@ from autotune.errors import UnknownNameError, UsageError
 from autotune.executor.head_start import head_start
 from autotune.executor.settings import GpuNames, Settings
 from autotune.trial import LARGEST_SEED, Policy
+
+if TYPE_CHECKING:
+    from autotune.search import Sampler
 
 DEFAULT_TRIALS, DEFAULT_BUDGET = 120, "60s"
 DENSIFY_BUDGET, ABOVE = "10m", "5%"
@@ -138,23 +141,15 @@ def search(
     With --grid the tasks of a file are searched on a Ray cluster, each on a GPU of its device kind.
     """
     if grid is not None:
-        require_none(shape, beside="--grid")
-        _require_no_others(typed_options())
-        from autotune.cli.grid_run import run_grid
-
-        run_grid(grid, as_json=as_json)
+        _search_grid(grid, shape, as_json)
         return
     if above is not None and not densify:
         raise UsageError(f"above={above!r} is the bound of --densify; name both or neither")
     bound = parse_share(ABOVE if above is None else above, "above")
     if from_misses:
         require_none(shape, beside="--from-misses")
-    if from_misses or (densify and not shape.given()):
-        from autotune.table import read_misses
-
-        workloads = read_misses()
-    else:
-        workloads = _noted(describe_model(shape), as_json)
+    is_missed = from_misses or (densify and not shape.given())
+    workloads = _read_misses() if is_missed else _noted(describe_model(shape), as_json)
     if not workloads:
         print("[]" if as_json else NO_MISSES)
         return
@@ -165,18 +160,13 @@ def search(
     is_one = wanted is None and not (dry_run or densify)  # --densify first looks all shapes up
     with head_start(settings, on_gpu=is_one) as begun:
         from autotune.cli.studies import SearchRequest, preview, run
-        from autotune.search import DEFAULT_SAMPLER, SAMPLERS
 
-        if sampler is not None and sampler not in SAMPLERS:
-            raise UnknownNameError(f"sampler={sampler!r} is unknown; allowed: {', '.join(SAMPLERS)}")
-        chosen = next((name for name in SAMPLERS if name == sampler), DEFAULT_SAMPLER)
-        if trials is None and chosen != "exhaustive":
-            trials = DEFAULT_TRIALS
+        chosen = _read_sampler(sampler)
         request = SearchRequest(
             shapes=workloads,
             implementations=implementations,
             budget=seconds,
-            trials=trials,
+            trials=DEFAULT_TRIALS if trials is None and chosen != "exhaustive" else trials,
             sampler=chosen,
             seed=seed,
             device=device,
@@ -249,6 +239,29 @@ def sweep(
             as_json=as_json,
         )
         run(request, begun)
+
+
+def _search_grid(grid: GridOptions, shape: ShapeOptions, as_json: bool) -> None:
+    """Search the tasks of a grid; UsageError for an option that is none of grids."""
+    require_none(shape, beside="--grid")
+    _require_no_others(typed_options())
+    from autotune.cli.grid_run import run_grid
+
+    run_grid(grid, as_json=as_json)
+
+
+def _read_misses() -> list[Problem]:
+    from autotune.table import read_misses
+
+    return read_misses()
+
+
+def _read_sampler(name: str | None) -> "Sampler":
+    from autotune.search import DEFAULT_SAMPLER, SAMPLERS
+
+    if name is not None and name not in SAMPLERS:
+        raise UnknownNameError(f"sampler={name!r} is unknown; allowed: {', '.join(SAMPLERS)}")
+    return next((each for each in SAMPLERS if each == name), DEFAULT_SAMPLER)
 
 
 def _require_no_others(typed: Mapping[str, object]) -> None:
