@@ -30,7 +30,7 @@ from autotune.search import Confirmation, Observer, SearchResult
 from autotune.shape import AttentionShape
 from autotune.table import Store, write_portfolio, write_shipped
 from autotune.trial import Candidate, Outcome, Policy, Resources, Status, Trial
-from autotune.tuning import Tuning, tune, tuner
+from autotune.tuning import Tuning, shape_searches, tune, tuner
 from tests import sample
 from tests.search.synthetic import FakeExecutor
 
@@ -43,7 +43,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A machine without a GPU, with two recorded lengths, and a compiler and interpreter that agree at once."""
     sample.serve_from(monkeypatch, tmp_path / "home", tmp_path / "results")
     sample.hide_gpu(monkeypatch)
-    monkeypatch.setattr(tuner, "confirm", confirm_at_once)
+    monkeypatch.setattr(shape_searches, "confirm", confirm_at_once)
     for seq in (64, 128):
         rows = sample.sweep(sample.shape(seq))
         path = Path(f"nvidia_h200/flash_attention/sweeps/triton_{seq}.parquet")
@@ -183,7 +183,7 @@ def test_a_shape_of_several_that_fails_is_a_result(monkeypatch: pytest.MonkeyPat
     def fail(*_: object, **__: object) -> SearchResult:
         raise SearchError("no config is valid")
 
-    monkeypatch.setattr(tuner, "search", fail)
+    monkeypatch.setattr(shape_searches, "search", fail)
     assert [each.failure for each in tune([sample.shape(64), sample.shape(128)]).results] == ["no config is valid"] * 2
     with pytest.raises(SearchError, match="no config is valid"):
         tune(sample.shape(64))
@@ -200,7 +200,7 @@ def test_what_must_be_measured_is_not_measured_on_another_gpu(monkeypatch: pytes
 
 def test_a_winner_that_does_not_hold_here_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = Confirmation((), Verdict(Status.WRONG_RESULT, "off by 3"), "float16")
-    monkeypatch.setattr(tuner, "confirm", lambda *_: wrong)
+    monkeypatch.setattr(shape_searches, "confirm", lambda *_: wrong)
     found = tune(sample.shape(64), **QUICK)
     assert (found.holds, found.results[0].confirmation) == (False, wrong)
 
@@ -212,7 +212,7 @@ def test_another_target_is_compiled_for(monkeypatch: pytest.MonkeyPatch) -> None
         asked.append((device, wanted))
         return []
 
-    monkeypatch.setattr(tuner, "compile_all", compile_all)
+    monkeypatch.setattr(shape_searches, "compile_all", compile_all)
     tune(sample.shape(64), target="gfx942", **QUICK)
     ((device, wanted),) = asked
     assert device.arch == "gfx942"
@@ -244,7 +244,7 @@ def test_ctrl_c_while_a_winner_is_confirmed_keeps_it(monkeypatch: pytest.MonkeyP
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(tuner, "confirm", stop)
+    monkeypatch.setattr(shape_searches, "confirm", stop)
     found = tune([sample.shape(64), sample.shape(128)], **QUICK)
     assert found.interrupted
     assert found.results[0].winner is not None
@@ -268,9 +268,9 @@ CHILD = """
 import json, sys
 import autotune
 from autotune.shape import AttentionShape
-from autotune.tuning import tune, tuner
+from autotune.tuning import shape_searches, tune
 
-tuner.confirm = lambda *_: None
+shape_searches.confirm = lambda *_: None
 fields = json.loads(sys.argv[1])
 found = tune(AttentionShape(**fields), trials=int(sys.argv[2]), sampler="random", seed=int(sys.argv[3]), budget=None,
              implementations=("triton",))

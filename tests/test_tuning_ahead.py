@@ -15,7 +15,7 @@ from autotune.shape import Shape
 from autotune.space import Config
 from autotune.table import Store
 from autotune.trial import Candidate, PriorPick
-from autotune.tuning import Tuning, tune, tuner
+from autotune.tuning import Tuning, shape_searches, tune, tuner
 from autotune.tuning.beginnings import Beginnings, first_candidates
 from autotune.tuning.workloads import Answer
 from tests import sample
@@ -70,7 +70,7 @@ def test_what_goes_wrong_ahead_changes_nothing(monkeypatch: pytest.MonkeyPatch, 
     def fail(*_: Any) -> Any:
         raise TableError("a damaged table")
 
-    monkeypatch.setattr(tuner, "first_candidates", fail)
+    monkeypatch.setattr(shape_searches, "first_candidates", fail)
     found = tune_on(gpu := Gpu(), monkeypatch, SHAPES)
     assert (found.failures, gpu.later) == ((), [])
     assert (gpu.candidates, gpu.raced) == (quiet.candidates, quiet.raced)
@@ -78,8 +78,8 @@ def test_what_goes_wrong_ahead_changes_nothing(monkeypatch: pytest.MonkeyPatch, 
 
 def test_a_replay_compiles_nothing_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu := Gpu(), "name", "replay")
-    monkeypatch.setattr(tuner, "confirm", lambda *_: None)
-    monkeypatch.setattr(tuner, "first_candidates", lambda *_: [sample.candidate()])
+    monkeypatch.setattr(shape_searches, "confirm", lambda *_: None)
+    monkeypatch.setattr(shape_searches, "first_candidates", lambda *_: [sample.candidate()])
     assert tune_on(gpu, monkeypatch, SHAPES).failures == ()
     assert gpu.later == []
 

@@ -14,7 +14,7 @@ from autotune.search import Observer
 from autotune.space import Config
 from autotune.table import write_shipped
 from autotune.trial import Stage, Status
-from autotune.tuning import tune, tuner
+from autotune.tuning import shape_searches, tune
 from tests import sample
 from tests.outside import recorded, register
 
@@ -34,7 +34,7 @@ def machine(naive: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     """Without a GPU; recorded are a length at which the added implementation is faster, and one at which it is not."""
     sample.serve_from(monkeypatch, tmp_path / "home", tmp_path / "results")
     sample.hide_gpu(monkeypatch)
-    monkeypatch.setattr(tuner, "confirm", lambda *_: None)
+    monkeypatch.setattr(shape_searches, "confirm", lambda *_: None)
     folder = Path("nvidia_h200/flash_attention/sweeps")
     for seq, microseconds in ((FASTER, 50.0), (SLOWER, 900.0)):
         for name, rows in ((OURS, sample.sweep(sample.shape(seq))), (THEIRS, recorded(seq, microseconds))):
@@ -92,7 +92,7 @@ def test_without_recordings_of_it_a_replay_reports_it_and_tunes_ours(
 
     sample.serve_from(monkeypatch, tmp_path / "home", tmp_path / "results")
     sample.hide_gpu(monkeypatch)
-    monkeypatch.setattr(tuner, "confirm", lambda *_: None)
+    monkeypatch.setattr(shape_searches, "confirm", lambda *_: None)
     path = Path("nvidia_h200/flash_attention/sweeps/triton_64.parquet")
     write_shipped(path, sample.sweep(sample.shape(64)), results=tmp_path / "results")
     (result,) = tune(sample.shape(64), trials=5, sampler="random", budget=None, observer=Notes()).results

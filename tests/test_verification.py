@@ -15,7 +15,7 @@ from autotune.shape import AttentionShape
 from autotune.space import Config
 from autotune.table import Store, served_regrets, write_shipped
 from autotune.trial import Stage, Status, Trial
-from autotune.tuning import nearest_rank, tuner, verify
+from autotune.tuning import nearest_rank, shape_searches, tune, verify
 from tests import sample
 from tests.test_tuning import confirm_at_once
 
@@ -28,7 +28,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A machine without a GPU, with two recorded shapes, and a compiler and interpreter that agree at once."""
     sample.serve_from(monkeypatch, tmp_path / "home", tmp_path / "results")
     sample.hide_gpu(monkeypatch)
-    monkeypatch.setattr(tuner, "confirm", confirm_at_once)
+    monkeypatch.setattr(shape_searches, "confirm", confirm_at_once)
     for shape in SHAPES:
         path = Path(f"nvidia_h200/flash_attention/sweeps/triton_{shape.seq_q}.parquet")
         write_shipped(path, sample.sweep(shape), results=tmp_path / "results")
@@ -70,7 +70,7 @@ def test_a_second_call_answers_from_what_is_stored() -> None:
 
 
 def test_a_stored_winner_is_what_is_served_even_if_its_race_said_nothing_of_it(home: Path) -> None:
-    tuner.tune(SHAPES[0], **QUICK)  # in a replay, whose race has nothing that was served
+    tune(SHAPES[0], **QUICK)  # in a replay, whose race has nothing that was served
     assert {row.served_rung for row in raced(home, SHAPES[0])} == {None}
     (found,) = verify(SHAPES[0], **QUICK).measured
     assert (found.rung, found.regret) == ("exact", 0.0)

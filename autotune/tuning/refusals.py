@@ -8,10 +8,11 @@ from pathlib import Path
 from types import UnionType
 from typing import Final
 
-from autotune.errors import UsageError
+from autotune.device import NVIDIA_H200
+from autotune.errors import UnknownNameError, UsageError, require_text
 from autotune.executor.head_start import HeadStart
-from autotune.executor.settings import Settings
-from autotune.search import Observer
+from autotune.executor.settings import GpuNames, Settings
+from autotune.search import SAMPLERS, Observer
 from autotune.table import Store
 from autotune.trial import LARGEST_SEED
 
@@ -32,6 +33,24 @@ def check_numbers(budget: float | None, trials: int | None, seed: int) -> None:
         raise UsageError(f"trials={trials!r} is not allowed; expected an integer from 1, or None for no limit")
     if not (_is_number(seed, int) and 0 <= seed <= LARGEST_SEED):
         raise UsageError(f"seed={seed!r} is not allowed; expected an integer from 0 to {LARGEST_SEED}")
+
+
+def check_sampler(sampler: str) -> None:
+    """Validate the name of a sampler."""
+    if sampler not in SAMPLERS:
+        raise UnknownNameError(f"sampler={sampler!r} is unknown; allowed: {', '.join(SAMPLERS)}")
+
+
+def check_places(
+    device: object, target: object, gpus: GpuNames | None, *, must_measure: bool, must_replay: bool
+) -> None:
+    """Validate what says where trials run, and for what is compiled beside; not if it is here or known."""
+    if must_replay and (must_measure or gpus is not None):
+        beside = "must_measure=True" if must_measure else f"gpus={gpus!r}"
+        raise UsageError(f"must_replay=True is not allowed with {beside}, which measures; name one of them")
+    for name, given, example in (("device", device, NVIDIA_H200.name), ("target", target, NVIDIA_H200.arch)):
+        if given is not None:
+            require_text(name, given, example)
 
 
 def check_kinds(**given: object) -> None:

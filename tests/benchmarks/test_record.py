@@ -114,7 +114,7 @@ def searches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Search
     sample.serve_from(monkeypatch, tmp_path / "home", tmp_path / "shipped")
     dispatch.reload()  # what was read of other tables
     made = Searches()
-    monkeypatch.setattr(tuner, "search", made)
+    monkeypatch.setattr("autotune.tuning.shape_searches.search", made)
     monkeypatch.setattr(tuner, "open_gpu", lambda *_: GPU)
     monkeypatch.setattr(platforms, "current_device", lambda: NVIDIA_H200)
     monkeypatch.setattr(platforms, "toolchain", lambda: sample.TOOLCHAIN)
@@ -148,7 +148,7 @@ def test_a_default_that_time_left_alone_is_not_called_the_best(
     def find(operation: Any, shape: Any, *_: Any, **options: Any) -> Any:
         return ended(operation, replace(sample.trial(shape), is_default=True))
 
-    monkeypatch.setattr(tuner, "search", find)
+    monkeypatch.setattr("autotune.tuning.shape_searches.search", find)
     monkeypatch.setattr(tuner, "open_gpu", lambda *_: GPU)
     assert recording(tmp_path / "results").record(CELLS[:1])
     printed = capsys.readouterr().out
@@ -225,7 +225,9 @@ def test_a_sweep_has_the_time_that_is_left_and_is_handed_on(
     searches: Searches, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shipped: list[Any] = []
-    monkeypatch.setattr(tuner, "ship_sweep", lambda result, results: shipped.append(result.winner.shape))
+    monkeypatch.setattr(
+        "autotune.tuning.shape_searches.ship_sweep", lambda result, results: shipped.append(result.winner.shape)
+    )
     monkeypatch.setattr(record, "time", SimpleNamespace(monotonic=lambda: 100.0))
     assert recording(tmp_path, deadline=160.0).record(CELLS[:2], is_sweep=True)
     assert shipped == [cell.shape for cell in CELLS[:2]]
@@ -247,7 +249,7 @@ def test_a_sweep_ends_within_a_problem_when_the_time_is_up(
             store.append([trial])
             options["observer"].on_trial(trial)
 
-    monkeypatch.setattr(tuner, "search", measure)
+    monkeypatch.setattr("autotune.tuning.shape_searches.search", measure)
     monkeypatch.setattr(record, "time", SimpleNamespace(monotonic=lambda: next(now)))
     assert not recording(tmp_path, deadline=60.0).record(CELLS[:2], is_sweep=True)
     assert capsys.readouterr().out == "time is up: 2 of 2 are left\n"
@@ -286,7 +288,7 @@ def test_winners_of_paged_decode_ship_in_a_table_of_their_own(
         store.append([trial])
         return ended(operation, trial)
 
-    monkeypatch.setattr(tuner, "search", find)
+    monkeypatch.setattr("autotune.tuning.shape_searches.search", find)
     assert TableRecording("paged_decode", tmp_path).record([cell])
     assert (tmp_path / "nvidia_h200" / "paged_decode" / "triton.parquet").is_file()
     assert [trial.shape for trial in shipped_winners("paged_decode", results=tmp_path)] == [cell.shape]

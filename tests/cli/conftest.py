@@ -27,7 +27,7 @@ from autotune.search import Confirmation
 from autotune.table import Store, write_shipped
 from autotune.table.parquet import encode
 from autotune.trial import Candidate, Outcome, Resources, Status, Trial
-from autotune.tuning import tuner
+from autotune.tuning import shape_searches
 from tests import sample
 
 
@@ -144,5 +144,5 @@ def confirmed(monkeypatch: pytest.MonkeyPatch) -> list[list[Candidate]]:
         compiled = tuple(Outcome(candidate=c, status=Status.OK, resources=resources) for c in finalists)
         return Confirmation(compiled, Verdict(Status.OK, error=0.001, error_limit=0.004), "float16")
 
-    monkeypatch.setattr(tuner, "confirm", confirm)
+    monkeypatch.setattr(shape_searches, "confirm", confirm)
     return calls

@@ -20,7 +20,7 @@ from autotune.search import DEFAULT_SAMPLER
 from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION
 from autotune.table import shipped_sweeps
 from autotune.trial import Candidate, Conditions, Outcome, Policy, Status
-from autotune.tuning import tuner
+from autotune.tuning import shape_searches, tuner
 from tests import sample
 from tests.cli.conftest import Machine, Ran
 
@@ -109,7 +109,7 @@ def test_a_sweep_that_fails_keeps_no_other_from_being_shipped(
     run: Run, machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, failing: str
 ) -> None:
     open_gpu(monkeypatch, 64, 128)
-    module, name, place = (tuner, "search", 1) if failing == "search" else (tuner, "ship_sweep", 0)
+    module, name, place = (shape_searches, "search", 1) if failing == "search" else (shape_searches, "ship_sweep", 0)
     original = getattr(module, name)
 
     def fail_first(*arguments: Any, **options: Any) -> Any:

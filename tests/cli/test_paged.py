@@ -17,7 +17,7 @@ from autotune.shape import PagedShape
 from autotune.space import Config
 from autotune.table import write_shipped
 from autotune.trial import Candidate, Stage, Trial
-from autotune.tuning import tuner
+from autotune.tuning import shape_searches
 from tests import sample
 from tests.cli.conftest import Machine, Ran
 
@@ -197,7 +197,7 @@ def test_what_was_tuned_for_a_cache_seeds_its_neighbours(
         asked.append(neighbours)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(tuner, "search", note)
+    monkeypatch.setattr(shape_searches, "search", note)
     dispatch.reload()
     assert run("search", "--operation", "paged_decode", "--context", "16384").code == 130
     assert asked == [{"triton": [fastest.config]}]

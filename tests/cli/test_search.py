@@ -16,7 +16,7 @@ from autotune.executor.select import Settings
 from autotune.search import SAMPLERS, Confirmation, SearchResult
 from autotune.space import Config
 from autotune.trial import Candidate, Outcome, Stage, Status
-from autotune.tuning import tuner
+from autotune.tuning import shape_searches
 from tests import sample
 from tests.cli.conftest import Machine, Ran
 
@@ -236,7 +236,7 @@ def test_a_first_length_that_fails_leaves_the_others_their_budget(
             raise SearchError("no config is valid")
         return search(*arguments, **options)
 
-    monkeypatch.setattr(tuner, "search", fail_first)
+    monkeypatch.setattr(shape_searches, "search", fail_first)
     ran = run("search", "--seq", "64,128,256", "--trials", "3", "--json")
     assert started[0] <= failed_at <= started[1] < started[2]  # the budget of each runs from its own start
     assert (ran.code, ran.err.count("failed    ")) == (1, 1)
@@ -272,7 +272,7 @@ def test_a_winner_that_fails_here_is_said(run: Run, machine: Machine, monkeypatc
         compiled = (Outcome(candidate=winner, status=Status.COMPILE_ERROR, message="no [/such] register"),)
         return Confirmation(compiled, Verdict(Status.WRONG_RESULT, "off by 3"), "float16")
 
-    monkeypatch.setattr(tuner, "confirm", confirm)
+    monkeypatch.setattr(shape_searches, "confirm", confirm)
     machine.ship_sweep(64)
     ran = run("search", "--seq", "64", "--trials", "3")
     assert ran.code == 1

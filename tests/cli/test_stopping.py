@@ -16,7 +16,7 @@ from autotune.executor.replay import ReplayExecutor
 from autotune.space import Config
 from autotune.table import Store
 from autotune.trial import Outcome
-from autotune.tuning import tuner
+from autotune.tuning import shape_searches, tuner
 from tests import sample
 from tests.cli.conftest import Machine, Ran
 
@@ -75,7 +75,7 @@ def test_an_interrupted_confirmation_is_said_and_the_winner_stands(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(tuner, stop, interrupt)
+    monkeypatch.setattr(shape_searches, stop, interrupt)
     machine.ship_sweep(64)
     machine.ship_sweep(32)
     ran = run("search", "--seq", "64,32", "--trials", "5", "--target", "sm_80")
