@@ -21,11 +21,10 @@ import math
 import selectors
 import socket
 import sys
-import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from autotune import platforms
@@ -36,7 +35,8 @@ from autotune.executor.gpu_children import GpuChildren, start_children
 from autotune.executor.gpu_health import GpuHealth
 from autotune.executor.interruption import Interruption
 from autotune.executor.recovery import race_with_recovery
-from autotune.executor.screener import DROP_SECONDS, OWN_DROP_SECONDS, Screener
+from autotune.executor.screener import OWN_DROP_SECONDS, Screener
+from autotune.executor.screeners import Screeners
 from autotune.executor.settings import Settings
 from autotune.executor.twins import Twins
 from autotune.executor.worker_keeper import LOST
@@ -59,6 +59,9 @@ class GpuExecutor:
         children: those that ``start_children`` has started with the same settings, if it was called ahead.
         health: judges the GPU where others could do its work.
         interruption: that of the children, if they have one.
+
+    Attributes:
+        screeners: its own, and those of other executors that are lent to it.
 
     Raises:
         MissingDependencyError: there is no GPU, or its worker ends before it has found the GPU. One that is found and
@@ -96,13 +99,9 @@ class GpuExecutor:
         self._operation = ""
         self._compiled: deque[Outcome] = deque()
         self._refused: Outcome | None = None  # one that did not compile, found beside another's outcome
-        self.screener = Screener(self._workers, health)
-        self._screeners = [self.screener]  # its own, and those that were lent
+        self.screeners = Screeners(Screener(self._workers, health))
         self._interruption = interruption
         self._measured = self._workers  # what measured the last outcome
-        self._lending = threading.Lock()  # of the next two: others lend
-        self._lent: list[Screener] = []  # not yet among those that screen
-        self._problem: tuple[Operation[Any], Shape] | None = None  # while it is screened
         self._twins = Twins()
         self._reached: dict[str, float] = {}
 
@@ -131,11 +130,6 @@ class GpuExecutor:
     def worker(self) -> str:
         return f"{socket.gethostname()}:{self._measured.pid}"
 
-    @property
-    def helpers(self) -> int:
-        """The number of screeners that are lent to it."""
-        return len(self._lent) + len(self._screeners) - 1
-
     def open(self, operation: Operation[Any], shape: Shape) -> None:
         """Turn to another problem, which the worker opens meanwhile: ``collect`` and ``race`` raise if it cannot."""
         self._drop()
@@ -143,53 +137,7 @@ class GpuExecutor:
         self._operation = operation.name
         self._pool.open(operation, shape)
         self._workers.open(operation, shape)
-        with self._lending:
-            self._problem = operation, shape
-
-    def lend(self, screener: Screener, on_return: Callable[[AutotuneError | None], None]) -> bool:
-        """Let a screener of the same kind screen too, until it is returned; False if nothing is screened now.
-
-        May be called from any thread. ``on_return`` is called in the thread that searches, with the error where the
-        screener failed.
-        """
-        with self._lending:
-            if self._problem is None:
-                return False
-            screener.on_return = on_return
-            self._lent.append(screener)
-            return True
-
-    def give_back_lent(self) -> None:
-        """Return every screener that was lent, and take no more until the next problem is opened."""
-        self._give_back_lent(time.monotonic() + DROP_SECONDS)
-
-    def _give_back_lent(self, until: float) -> None:
-        """Return them; what they screen is left until then to end, all of it together, as they screen side by side."""
-        with self._lending:
-            self._problem = None
-            waiting, self._lent = self._lent, []
-        with contextlib.ExitStack() as stack:  # whatever fails, each comes back to the thread that waits for it
-            for screener in waiting:
-                stack.callback(self._give_back, screener, None)
-            for screener in self._screeners[1:]:
-                stack.callback(self._give_back, screener, None)
-                stack.callback(screener.drop, until)
-
-    def _welcome(self) -> None:
-        """Let those that were lent open the problem."""
-        with self._lending:
-            arrived, self._lent = self._lent, []
-            problem = self._problem
-        for screener in arrived:
-            assert problem is not None
-            screener.workers.open(*problem)
-            self._screeners.append(screener)
-
-    def _give_back(self, screener: Screener, error: AutotuneError | None) -> None:
-        if screener in self._screeners:
-            self._screeners.remove(screener)
-        if screener.on_return is not None:
-            screener.on_return(error)
+        self.screeners.open(operation, shape)
 
     def submit(self, candidate: Candidate) -> None:
         if self._compiles_ahead(candidate):
@@ -203,7 +151,7 @@ class GpuExecutor:
         if refused is not None:
             return refused
         while True:
-            self._welcome()
+            self.screeners.welcome()
             idle = self._look()
             while idle and self._compiled:
                 if (twin := self._twins.find(self._compiled[0])) is not None:
@@ -265,13 +213,13 @@ class GpuExecutor:
         if timed:  # one measurement: the worst of all that took part
             worst = max(timed, key=lambda each: (each.contended, len(each.throttle_reasons)))
             try:
-                self.screener.judge(worst)
+                self.screeners.own.judge(worst)
             except UnusableGpuError as error:
                 raise DisturbedRaceError(str(error), found) from None
         return found
 
     def close(self) -> None:
-        self.give_back_lent()
+        self.screeners.give_back_lent()
         self._pool.close()
         self._workers.close()
 
@@ -296,12 +244,12 @@ class GpuExecutor:
 
     def _look(self) -> list[Screener]:
         """Return the screeners that can be asked; one that was lent and cannot come to be is given back."""
-        for screener in tuple(self._screeners):
+        for screener in self.screeners:
             try:
                 screener.look()
             except AutotuneError as error:
                 self._give_up(screener, error)
-        return [screener for screener in self._screeners if screener.is_idle]
+        return [screener for screener in self.screeners if screener.is_idle]
 
     def _wait(self, deadline: float) -> None:
         """Wait until a process that owes an answer speaks, or the first deadline passes."""
@@ -313,12 +261,12 @@ class GpuExecutor:
             if self._pool.is_awaited:
                 selector.register(self._pool, selectors.EVENT_READ)
                 deadline = min(deadline, self._pool.deadline)
-            for screener in self._screeners:
+            for screener in self.screeners:
                 if screener.is_awaited:
                     selector.register(screener.workers, selectors.EVENT_READ)
                     deadline = min(deadline, screener.deadline)
             with contextlib.ExitStack() as starved:
-                for screener in self._screeners:
+                for screener in self.screeners:
                     if self._pool.in_flight and not screener.is_awaited:
                         starved.enter_context(screener.workers.starving())
                 selector.select(None if deadline == math.inf else max(0.0, deadline - time.monotonic()))
@@ -327,7 +275,7 @@ class GpuExecutor:
 
     def _next_screened(self) -> Outcome | None:
         """Return the outcome of a screening that ended, or whose time did."""
-        for screener in tuple(self._screeners):
+        for screener in self.screeners:
             try:
                 outcome = screener.next()
             except AutotuneError as error:
@@ -344,11 +292,11 @@ class GpuExecutor:
     def _give_up(self, screener: Screener, error: AutotuneError) -> None:
         """Do without a screener that was lent: another screens what it had. Without the own one nothing goes on."""
         compiled = screener.take_back()
-        if screener is self.screener:
+        if screener is self.screeners.own:
             raise error
         if compiled is not None:
             self._compiled.appendleft(compiled)
-        self._give_back(screener, error)
+        self.screeners.give_back(screener, error)
 
     def _next_compiled(self) -> Outcome | None:
         """Return a candidate that did not compile, if one is known; one that did waits for the worker."""
@@ -362,7 +310,7 @@ class GpuExecutor:
     def _drop(self) -> None:
         """Forget what was submitted; screenings are left a moment to end, or they are ended with their worker."""
         began = time.monotonic()
-        self._give_back_lent(began + DROP_SECONDS)
+        self.screeners.give_back_lent()
         self._compiled.clear()
         self._refused = None
-        self.screener.drop(began + OWN_DROP_SECONDS)
+        self.screeners.own.drop(began + OWN_DROP_SECONDS)

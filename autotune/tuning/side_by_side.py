@@ -149,7 +149,7 @@ class SideBySide:
             is_finished = False
             raise
         finally:
-            executor.give_back_lent()
+            executor.screeners.give_back_lent()
             with self._changed:
                 del self._running[index]
                 if not is_finished:
@@ -169,8 +169,8 @@ class SideBySide:
                 for each, answer in self._running.items()
                 if (index, answer.key) not in self._refused
             ]
-        for host, answer in sorted(hosts, key=lambda each: each[0].helpers):
-            if host.lend(self.gpus.executors[index].screener, returned.put):
+        for host, answer in sorted(hosts, key=lambda each: each[0].screeners.lent):
+            if host.screeners.lend(self.gpus.executors[index].screeners.own, returned.put):
                 error = returned.get()
                 if isinstance(error, MissingDependencyError):
                     raise UnusableGpuError(str(error))

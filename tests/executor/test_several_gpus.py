@@ -95,9 +95,9 @@ def test_where_none_can_be_opened_all_reasons_are_told(
 def lend(gpus: SeveralGpus) -> "tuple[GpuExecutor, SimpleQueue[AutotuneError | None]]":
     """The first GPU with a problem open, for which the second screens."""
     host, returned = gpus.executors[0], SimpleQueue[AutotuneError | None]()
-    assert not host.lend(gpus.executors[1].screener, returned.put)  # it screens nothing
+    assert not host.screeners.lend(gpus.executors[1].screeners.own, returned.put)  # it screens nothing
     host.open(OPERATION, SHAPE)
-    assert host.lend(gpus.executors[1].screener, returned.put)
+    assert host.screeners.lend(gpus.executors[1].screeners.own, returned.put)
     return host, returned
 
 
@@ -117,7 +117,7 @@ def test_two_gpus_screen_for_one_search_and_one_races(gpus: SeveralGpus) -> None
     assert [each.status for each in host.race([candidate()], seconds=0.1).outcomes] == [Status.OK]
     assert returned.get_nowait() is None
     assert host.worker.endswith(f":{host._workers.pid}")
-    assert (host.helpers, host.lend(gpus.executors[1].screener, returned.put)) == (0, False)
+    assert (host.screeners.lent, host.screeners.lend(gpus.executors[1].screeners.own, returned.put)) == (0, False)
     own = gpus.executors[1]  # goes on with a search of its own
     own.open(OPERATION, SHAPE)
     own.submit(candidate())
@@ -137,7 +137,7 @@ def test_what_a_disturbed_gpu_screened_is_screened_by_the_other(
 ) -> None:
     host, returned = lend(gpus)
     trouble(1, word)
-    gpus.executors[1].screener.health = health = GpuHealth()
+    gpus.executors[1].screeners.own.health = health = GpuHealth()
     for _ in range(2):  # and once more
         assert health.judge(Conditions(contended=word == "shared", throttle_reasons="thermal")) == ""
     for each in (candidate(run="meet"), candidate(run="meet", extra_us=1)):
@@ -163,7 +163,7 @@ def test_the_last_gpu_is_never_dropped_for_its_times() -> None:
 
 
 def test_of_two_disturbed_gpus_one_stays(gpus: SeveralGpus) -> None:
-    first, second = (each.screener.health for each in gpus.executors.values())
+    first, second = (each.screeners.own.health for each in gpus.executors.values())
     assert first is not None
     assert second is not None
     assert [bool(first.judge(Conditions(contended=True))) for _ in range(3)] == [False, False, True]
@@ -173,7 +173,7 @@ def test_of_two_disturbed_gpus_one_stays(gpus: SeveralGpus) -> None:
 
 def test_the_only_gpu_is_not_judged(processes: Processes) -> None:
     with closing(SeveralGpus(SETTINGS, [1])) as gpus:
-        assert gpus.executors[1].screener.health is None
+        assert gpus.executors[1].screeners.own.health is None
 
 
 def test_a_race_that_is_disturbed_again_and_again_has_its_rows_in_the_error(
@@ -204,7 +204,7 @@ def test_an_interruption_ends_the_waiting_of_other_threads(gpus: SeveralGpus, st
             host.submit(candidate(run="hang") if stage == "screening" else candidate(compile="hang"))
             host.collect()
         except BaseException as error:
-            host.give_back_lent()
+            host.screeners.give_back_lent()
             ends.put(error)
 
     thread = threading.Thread(target=work)

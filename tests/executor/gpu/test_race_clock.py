@@ -7,7 +7,7 @@ import pytest
 
 from autotune import platforms
 from autotune.device import NVIDIA_H200
-from autotune.executor import Race, gpu, screener
+from autotune.executor import Race, gpu, screener, screeners
 from autotune.executor.compile_pool import Jobs
 from autotune.executor.gpu import GpuExecutor
 from autotune.executor.gpu_children import GpuChildren
@@ -53,8 +53,8 @@ class SilentWorkers:
 
 def test_all_that_screen_are_left_one_moment_together_before_a_race(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, raced = FakeClock(), list[float]()
-    monkeypatch.setattr(gpu, "time", clock)
-    monkeypatch.setattr(screener, "time", clock)
+    for module in (gpu, screener, screeners):
+        monkeypatch.setattr(module, "time", clock)
     monkeypatch.setattr(platforms, "has_gpu", lambda: True)
 
     def race(*_: Any, seconds: float, **__: Any) -> Race:
@@ -70,9 +70,9 @@ def test_all_that_screen_are_left_one_moment_together_before_a_race(monkeypatch:
     returned: list[Any] = []
     lent: Any = workers[1:]
     for each in lent:
-        executor.lend(Screener(each), returned.append)
-    executor._welcome()
-    for each in executor._screeners:
+        executor.screeners.lend(Screener(each), returned.append)
+    executor.screeners.welcome()
+    for each in executor.screeners:
         each.ask(Outcome(candidate=candidate(), status=Status.OK), early_stop=True, patience=20.0)
     began = clock.now
     executor.race([candidate()], seconds=10.0)

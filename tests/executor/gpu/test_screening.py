@@ -74,7 +74,7 @@ def test_many_in_flight_end_once_each(executor: GpuExecutor) -> None:
 
 def leave_screening(executor: GpuExecutor, wanted: Candidate) -> None:
     executor._workers.await_ready()
-    assert executor.screener.ask(Outcome(candidate=wanted, status=Status.OK), early_stop=True, patience=2.0)
+    assert executor.screeners.own.ask(Outcome(candidate=wanted, status=Status.OK), early_stop=True, patience=2.0)
 
 
 @pytest.mark.parametrize("run", ["fine", pytest.param("hang", marks=pytest.mark.slow), "die"])
@@ -97,7 +97,7 @@ def test_collecting_takes_no_longer_than_asked(executor: GpuExecutor) -> None:
     assert executor.collect(0.2) is None
     executor.open(OPERATION, SHAPE)
     executor.submit(candidate(run="hang"))
-    while executor.screener.compiled is None:
+    while executor.screeners.own.compiled is None:
         assert executor.collect(0.05) is None
     assert executor.collect(0.2) is None
     assert (collect(executor).status, executor.collect(0.0)) == (Status.HANG, None)  # it was still in flight
@@ -129,7 +129,7 @@ def test_the_next_is_screened_while_the_caller_keeps_an_outcome(executor: GpuExe
     found = []
     for following in (*runs[1:3], None, None):  # one that died measures nothing ahead
         found.append(collect(executor).config["run"])
-        ahead = executor.screener.compiled
+        ahead = executor.screeners.own.compiled
         assert (ahead and ahead.config["run"]) == following
     assert found == list(runs)
     assert_works(executor)
