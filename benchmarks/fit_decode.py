@@ -3,7 +3,8 @@
 They ship beside the space (``autotune.search_spaces.paged_decode.decode_ranking``) and are its default on Hopper. Needs
 no GPU, and some ten minutes of a core. A sixteenth of the recorded shapes at a time is left out as well: what networks
 that never saw them would serve, among the configs that were timed there, is printed and kept beside the networks, where
-portfolios find what to expect of them (``benchmarks.fitted_defaults``).
+portfolios find what to expect of them (``benchmarks.fitted_defaults``). Then what is lost at shapes that one model of
+GPU alone recorded, where networks are fitted to the recordings of all others.
 
 A network is fitted to two ends at once: its estimates differ from the logarithms of times as little as possible, near
 the best above all, up to an amount that each shape's share; and what is served, softly, loses the least.
@@ -164,7 +165,23 @@ def leave_out(recordings: Sequence[FittedShape]) -> Iterator[tuple[FittedShape, 
         networks = fit([each for each in recordings if repr(each.shape.shape) not in out], NETWORKS_OF_FOLD)
         for each in recordings:
             if repr(each.shape.shape) in out:
-                yield each, math.expm1(each.losses[np.argmin(networks.rank(each.given))])
+                yield each, _lost(networks, each)
+
+
+def leave_out_devices(recordings: Sequence[FittedShape]) -> Iterator[tuple[FittedShape, float]]:
+    """Yield each recording of a shape that one device alone recorded, and what is lost there where networks choose that
+    know other devices' recordings alone."""
+    for name in sorted({each.shape.device.name for each in recordings}):
+        others = [each for each in recordings if each.shape.device.name != name]
+        known = {each.shape.shape for each in others}
+        alone = [each for each in recordings if each.shape.device.name == name and each.shape.shape not in known]
+        if others and alone:
+            networks = fit(others, NETWORK_COUNT)
+            yield from ((each, _lost(networks, each)) for each in alone)
+
+
+def _lost(networks: Networks, recording: FittedShape) -> float:
+    return math.expm1(recording.losses[np.argmin(networks.rank(recording.given))])
 
 
 def save(networks: Networks, lost: Iterable[tuple[FittedShape, float]], path: Path = DECODE_NETWORKS) -> None:
@@ -205,13 +222,13 @@ def _write(path: Path, **arrays: NDArray[Any]) -> None:
     write_bytes(path, buffer.getvalue())
 
 
-def print_lost(lost: Iterable[tuple[FittedShape, float]]) -> None:
+def print_lost(what: str, lost: Iterable[tuple[FittedShape, float]]) -> None:
     """Print what is lost by device, of shapes that timed enough configs to say."""
     regrets: dict[str, list[float]] = {}
     for recording, regret in lost:
         if recording.shape.is_broad:
             regrets.setdefault(recording.shape.device.name, []).append(regret)
-    print_head("left out, on an", "shapes", "median", "95th percentile", "worst")
+    print_head(f"{what}, on an", "shapes", "median", "95th percentile", "worst")
     for name, each in sorted(regrets.items()):
         print_row(name, len(each), *(f"{nearest_rank(each, share):.1%}" for share in (0.5, 0.95, 1.0)))
 
@@ -232,7 +249,8 @@ def main() -> None:
     add_choices(recordings)
     size = DECODE_NETWORKS.stat().st_size
     print(f"{len(recordings)} shapes, {len(networks.tiles)} tiles: {DECODE_NETWORKS.name}, {size} bytes")
-    print_lost(lost)
+    print_lost("left out", lost)
+    print_lost("fitted to other devices", leave_out_devices(several))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -74,6 +75,30 @@ def test_shapes_are_left_out_and_what_they_lose_is_kept(
         assert fitted_defaults.left_out_loss(IMPLEMENTATION, each.shape.shape, NVIDIA_H200) == pytest.approx(regret)
     other = PagedShape(batch=3, heads=8, max_context=2048, head_dim=128)
     assert not fitted_defaults.is_fitted(IMPLEMENTATION, other)
+
+
+def test_of_another_device_only_shapes_that_it_lacks_are_judged(
+    recordings: list[FittedShape], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fitted: list[set[str]] = []
+    fit = fit_decode.fit
+
+    def noted(given: list[FittedShape], networks: int) -> Networks:
+        fitted.append({each.shape.device.name for each in given})
+        return fit(given, 1)
+
+    monkeypatch.setattr(fit_decode, "fit", noted)
+    assert list(fit_decode.leave_out_devices(recordings)) == []  # no other device
+    of_both = [
+        replace(each, shape=replace(each.shape, device=replace(each.shape.device, name=name)))
+        for name, some in (("this", recordings), ("other", recordings[:-2]))
+        for each in some
+    ]
+    lost = list(fit_decode.leave_out_devices(of_both))
+    assert fitted == [{"other"}]  # which recorded nothing alone
+    assert [(each.shape.device.name, each.shape.shape) for each, _ in lost] == [
+        ("this", each.shape.shape) for each in recordings[-2:]
+    ]
 
 
 def test_what_ships_was_fitted_to_what_is_recorded() -> None:
