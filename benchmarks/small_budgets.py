@@ -164,8 +164,9 @@ def measure_kept(
             record = json.loads(path.read_bytes())
             kept.append(read_search(record["output"], record["seconds"], seed))
             origins.add(origin_of(record["output"], record["sources"]))
-    if len(origins) > 1:
-        sys.exit(f"benchmarks.small_budgets: {store} keeps searches of several GPUs, Tritons or sources; name another")
+        if len(origins) > 1:  # before another search is in vain
+            several = "keeps searches of several GPUs, Tritons or sources"
+            sys.exit(f"benchmarks.small_budgets: {store} {several}; name another")
     return judge(name, kept, []) if kept else []
 
 

@@ -162,7 +162,8 @@ def test_searches_of_other_sources_are_not_judged_together(
     measure_kept("long, full, D 128", tmp_path, budget=15.0, seeds=[3])
     monkeypatch.setattr(small_budgets, "sources_of", lambda output: ["changed"])
     with pytest.raises(SystemExit, match="keeps searches of several GPUs, Tritons or sources"):
-        measure_kept("long, full, D 128", tmp_path, budget=15.0, seeds=[3, 4])
+        measure_kept("long, full, D 128", tmp_path, budget=15.0, seeds=[3, 4, 5])
+    assert [arguments[-2] for arguments, _ in runs] == ["--seed=3", "--seed=4"]  # and none with another seed
 
 
 def test_a_search_that_failed_is_an_error_with_its_last_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
