@@ -32,8 +32,8 @@ def shape_of(**fields: Any) -> PagedShape:
     ("mean", "schedule"), [(8192, "split"), (7680, "split"), (6600, "split"), (6144, "flat"), (4096, "flat")]
 )
 def test_sequences_that_are_nearly_as_long_as_the_longest_are_split_as_even_ones(mean: int, schedule: str) -> None:
-    """As those of a page table that nearly fills; at three quarters of the longest, splits took 1.07 to 1.20 times the best
-    (``decode_work.NEARLY_FULL``)."""
+    """As those of a page table that nearly fills. At three quarters of the longest, what suits even ones took 1.07 to
+    1.20 times the best (``decode_work.NEARLY_FULL``)."""
     config = SPACE.default(shape_of(mean_context=mean), NVIDIA_H200)
     assert config["schedule"] == schedule
     assert (config == SPACE.default(shape_of(), NVIDIA_H200)) == (schedule == "split")
