@@ -122,8 +122,12 @@ class Implementation(Generic[ShapeT]):
 
         A library that toolchains do not name counts as the installed one.
         """
-        version = "" if self.library is None else getattr(toolchain, self.library, "")
+        version = self.library_version_of(toolchain)
         return library_hash(self.library, version) if self.library and version else self.source_hash
+
+    def library_version_of(self, toolchain: Toolchain) -> str:
+        """Return the version of its library that a toolchain has; empty where it names none, and without a library."""
+        return "" if self.library is None else getattr(toolchain, self.library, "")
 
     def is_source_of(self, trial: Trial) -> bool:
         """Return True if a row is of this tree's source, or of the library version that the row itself names."""

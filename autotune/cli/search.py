@@ -27,7 +27,7 @@ from autotune.executor.settings import GpuNames, Settings
 from autotune.trial import LARGEST_SEED, Policy
 
 if TYPE_CHECKING:
-    from autotune.search import Sampler
+    pass
 
 DEFAULT_TRIALS, DEFAULT_BUDGET = 120, "60s"
 DENSIFY_BUDGET, ABOVE = "10m", "5%"
@@ -160,8 +160,9 @@ def search(
     is_one = wanted is None and not (dry_run or densify)  # --densify first looks all shapes up
     with head_start(settings, on_gpu=is_one) as begun:
         from autotune.cli.studies import SearchRequest, preview, run
+        from autotune.search import DEFAULT_SAMPLER, read_sampler
 
-        chosen = _read_sampler(sampler)
+        chosen = DEFAULT_SAMPLER if sampler is None else read_sampler(sampler)
         request = SearchRequest(
             shapes=workloads,
             implementations=implementations,
@@ -254,14 +255,6 @@ def _read_misses() -> list[Problem]:
     from autotune.table import read_misses
 
     return read_misses()
-
-
-def _read_sampler(name: str | None) -> "Sampler":
-    from autotune.search import DEFAULT_SAMPLER, SAMPLERS
-
-    if name is not None and name not in SAMPLERS:
-        raise UnknownNameError(f"sampler={name!r} is unknown; allowed: {', '.join(SAMPLERS)}")
-    return next((each for each in SAMPLERS if each == name), DEFAULT_SAMPLER)
 
 
 def _require_no_others(typed: Mapping[str, object]) -> None:

@@ -50,8 +50,8 @@ def verify(
 
     All are looked up first, as get_kernel does today. Each is then searched, what is served is raced with the best, and
     winners are saved as search saves them, with what was served before. Without a GPU recorded sweeps answer: a
-    shape that sizes describe fails unless it is recorded itself, and of drawn ones the nearest recorded shapes are
-    measured.
+    shape that sizes describe or that was missed fails unless it is recorded itself, and of drawn ones the nearest
+    recorded shapes are measured.
     """
     seconds = parse_seconds(budget)
     with head_start(settings) as begun:

@@ -79,9 +79,8 @@ def alternatives_for(
     else:
         reason = "all that was tuned for this shape or near it is refused"
     is_unrecorded = not (no_rows or rows or portfolio)
-    basis = f"as no recording of it on {device.arch} ships" if is_unrecorded else ""
     untuned = Provenance("default", reason, default="space's default", hint=hint, is_unrecorded=is_unrecorded)
-    served = [(each, _spaces_default(each, shape, device, untuned, basis, is_known=not no_rows)) for each in admitted]
+    served = [(each, _spaces_default(each, shape, device, untuned, is_known=not no_rows)) for each in admitted]
     defaults = [(each, default) for each, default in served if default is not None]
     if defaults:
         choices = _choices(portfolio, defaults, shape, device, polls, is_adrift=bool(passed_over))
@@ -104,15 +103,16 @@ def _without(passed_over: Mapping[Candidate, str], found: "Sequence[Alternative]
 
 
 def _spaces_default(
-    implementation: Implementation[Any], shape: Shape, device: Device, why: Provenance, basis: str, *, is_known: bool
+    implementation: Implementation[Any], shape: Shape, device: Device, why: Provenance, *, is_known: bool
 ) -> Alternative | None:
     """Return the default of a space, and what chose it; of a device that nobody knows that would be a guess.
 
-    ``basis`` stands for a reason that the space does not give. Where the default is invalid, which breaks a space's
-    contract, the first valid config stands for it; None without.
+    Where the default is invalid, which breaks a space's contract, the first valid config stands for it; None without.
     """
     space = implementation.space
-    config, basis = space.default(shape, device), (space.default_basis(device) or basis) if is_known else ""
+    config, basis = space.default(shape, device), space.default_basis(device) if is_known else ""
+    if why.is_unrecorded and not basis:
+        basis = f"as no recording of {implementation.name} on {device.arch} ships"
     served = f"the space's default{basis and f', {basis}'}"
     if (problem := space.why_invalid(config, shape, device)) is not None:
         valid = next(space.configs(shape, device), None)

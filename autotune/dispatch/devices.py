@@ -65,7 +65,7 @@ def stranger(name: str) -> Device:
 
 
 def is_torch_device(name: str) -> bool:
-    """True for torch's words such as ``"cuda:0"``, which name no model of GPU."""
+    """Return True for torch's words such as ``"cuda:0"``, which name no model of GPU."""
     kind, colon, index = plain(name).partition(":")
     return kind in TORCH_DEVICES and (not colon or index.isdecimal())
 

@@ -36,8 +36,8 @@ UNKNOWN: Final[Recorded] = (None, 0)
 class Expectation:
     """The expected regret of a pick: what was recorded of it, and with which source and Triton.
 
-    ``library`` is the version of the library that brings a foreign kernel, where the recording has it. ``others`` are
-    the operation, the name and the source of each other implementation that was measured for it, too. Hashing today's
+    ``library_version`` is of the library that brings a foreign kernel, where the recording has it. ``others`` are the
+    operation, the name and the source of each other implementation that was measured for it, too. Hashing today's
     source takes milliseconds, so that both are compared when they are asked for and not at a pick.
     """
 
@@ -46,7 +46,7 @@ class Expectation:
     source_hash: str = ""
     triton: str = ""
     others: frozenset[tuple[str, str, str]] = frozenset()
-    library: str = ""
+    library_version: str = ""
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -56,7 +56,7 @@ class Expectation:
         """
         if self.implementation is None:
             return ()
-        notes = [_source_note(self.implementation, self.source_hash, self.library)]
+        notes = [_source_note(self.implementation, self.source_hash, self.library_version)]
         for operation, name, source_hash in sorted(self.others):
             if note := _source_note(get_implementation(operation, name), source_hash):
                 notes.append(f"of {name}, which shapes near by are served: {note}")
@@ -91,8 +91,10 @@ def _source_note(implementation: Implementation[Any], source_hash: str, version:
         return ""
     if (library := implementation.library) is None:
         return "the kernel source has changed since it was measured"
-    here = implementation.library_version
-    return here and f"measured with {f'{library} {version}' if version else f'another {library}'}, here is {here}"
+    if not (here := implementation.library_version):
+        return ""
+    measured = f"{library} {version}" if version else f"another {library}"
+    return f"measured with {measured}, here is {here}"
 
 
 def triton_here() -> str:

@@ -54,7 +54,8 @@ class TunedKernel:
         self.operation = operation
         self.shape = shape
         self.picked_for = picked_for or shape
-        self._picked = self._alternatives = tuple(alternatives)  # of these the refused are dropped, of those none
+        self._alternatives = tuple(alternatives)  # without the refused ones, from when they are
+        self._picked = self._alternatives  # keeps them all alive, since `_calls` and `_declined` know them by `id`
         self._has_row = has_row
         self._calls: dict[int, Callable[..., Any]] = {}  # by the identity of an alternative, in the least time
         self._declined: DeclinedCalls | None = None  # a call that no candidate declined pays nothing for it

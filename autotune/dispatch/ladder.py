@@ -16,7 +16,7 @@ from autotune.trial import Candidate, Policy, Trial
 if TYPE_CHECKING:
     from autotune.table import Assignment, Served
 
-MAX_DISTANCE: Final = 1.0  # log2 units: a factor of two in one size; until transfer regret has been measured
+MAX_DISTANCE: Final = 1.0  # log2 units, a factor of two in one size: the farthest row of which a regret is expected
 BASELINE_GAIN: Final = 1.01  # a baseline within 1 % of ours is no reason to serve it
 
 
@@ -55,9 +55,9 @@ def climb(
             continue
         rung, reason = _rung(distance, trial, device)
         recorded = _recorded(rung, distance, trial, shape, device, portfolio) if is_as_served(trial) else UNKNOWN
-        version = getattr(trial.toolchain, implementation.library or "", "")
+        version = implementation.library_version_of(trial.toolchain)
         measured = (trial.source_hash, trial.toolchain.triton)
-        expected = Expectation(recorded, implementation, *measured, library=version)
+        expected = Expectation(recorded, implementation, *measured, library_version=version)
         if with_baselines and distance == 0.0 and (name := _faster_baseline(trial)):
             why = f"{name} won the race of the kernel {reason}"
             found = Provenance(rung, why, trial, row.origin, distance, name, expected)

@@ -14,6 +14,7 @@ from autotune.dispatch.generation import current_generation, switches_of
 from autotune.dispatch.kernel import TunedKernel
 from autotune.dispatch.pins import DISABLE, Pin, Switches, pinned_implementation, serve_pin
 from autotune.dispatch.places import did_you_mean, find_device
+from autotune.dispatch.table_reading import can_read_tables
 from autotune.operation import Operation
 from autotune.shape import Shape
 
@@ -29,9 +30,12 @@ def make_pick(
     """Pick by the tables and the switches, and note the pick."""
     generation = current_generation()
     switches = switches_of(generation)
+    is_readable = switches.is_disabled or can_read_tables()
     known = find_device(place, operation, among, switches, generation)
     device = known or stranger(str(place))
     no_rows, hint = _why_no_rows(place, known, switches, generation)
+    if not is_readable:
+        no_rows = no_rows or "no table can be read"
     if batch_invariant is None:
         batch_invariant = switches.is_batch_invariant and operation.usual_batch is not None
     picked_for = in_usual_batch(operation, shape) if batch_invariant else shape

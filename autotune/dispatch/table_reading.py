@@ -27,7 +27,7 @@ def can_read_tables() -> bool:
         message = (
             f"no table can be read, so defaults are served: {one_line(error)}; `pip install 'pyarrow>=17'` mends it"
         )
-        warnings.warn(message, RuntimeWarning, stacklevel=5)
+        warnings.warn(message, RuntimeWarning, stacklevel=6)
         return False
     return True
 

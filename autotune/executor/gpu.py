@@ -137,7 +137,7 @@ class GpuExecutor:
         self._operation = operation.name
         self._pool.open(operation, shape)
         self._workers.open(operation, shape)
-        self.screeners.open(operation, shape)
+        self.screeners.accept(operation, shape)
 
     def submit(self, candidate: Candidate) -> None:
         if self._compiles_ahead(candidate):

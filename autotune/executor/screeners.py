@@ -30,11 +30,11 @@ class Screeners:
         return iter(tuple(self._screening))
 
     @property
-    def lent(self) -> int:
+    def lent_count(self) -> int:
         """The number of those that are lent."""
         return len(self._lent) + len(self._screening) - 1
 
-    def open(self, operation: Operation[Any], shape: Shape) -> None:
+    def accept(self, operation: Operation[Any], shape: Shape) -> None:
         """Take from now on what is lent for a problem, which its own worker has opened."""
         with self._lending:
             self._problem = operation, shape

@@ -4,7 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from autotune.search.result import Ending, ImplementationResult, Limits, SearchResult
-from autotune.search.sampler import DEFAULT_SAMPLER, SAMPLERS, Sampler
+from autotune.search.sampler import DEFAULT_SAMPLER, SAMPLERS, Sampler, read_sampler
 
 if TYPE_CHECKING:
     from autotune.search.observer import Observer
@@ -24,6 +24,7 @@ __all__ = [
     "compile_all",
     "confirm",
     "finalists_for",
+    "read_sampler",
     "search",
 ]
 

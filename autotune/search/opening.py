@@ -25,7 +25,7 @@ from autotune.trial import Candidate, PriorPick, Trial
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What a search begins with.
+    """A search whose studies are open.
 
     Attributes:
         studies: one of each implementation that takes part, resumed.

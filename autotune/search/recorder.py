@@ -95,7 +95,7 @@ class Recorder:
         return Candidate(self.name, config)
 
     def is_valid(self, config: Config) -> bool:
-        """True if a config may run here."""
+        """Return True if a config may run here."""
         return self.implementation.space.why_invalid(config, self.shape, self.executor.device) is None
 
     def keep_screened(self, *outcomes: Outcome) -> list[Trial]:

@@ -123,7 +123,13 @@ class _Session:
         """Let the studies take turns until a limit is reached or nothing is left; return which it was."""
         opening, finalists = self._opening, None if self._is_sweep else self._finalists
         rotation = Rotation(
-            *(self._studies, self._limits, self._started, self._observer, opening.room, opening.ahead, finalists)
+            self._studies,
+            self._limits,
+            self._started,
+            self._observer,
+            room=opening.room,
+            ahead=opening.ahead,
+            finalists=finalists,
         )
         ending = rotation.run()
         if rotation.first_verdict is not None:

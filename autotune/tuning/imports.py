@@ -11,6 +11,7 @@ from autotune.executor import Executor
 from autotune.executor.select import Settings
 from autotune.registry import get_implementation, get_operation
 from autotune.search import confirm
+from autotune.search.recorder import NO_VERDICT
 from autotune.table import Store, shipped_winners, warn_damaged
 from autotune.table.foreign import (
     Foreign,
@@ -24,8 +25,6 @@ from autotune.trial import Status, Trial
 
 Verdict = Literal["confirmed", "not confirmed", "refuted"]
 
-# What ends a trial without saying anything of its config.
-NO_VERDICT: Final = (Status.OUT_OF_MEMORY, Status.WORKER_DIED)
 SILENCE: Final = 300.0  # seconds without an answer for one config, its compile included
 
 

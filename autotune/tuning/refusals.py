@@ -9,10 +9,10 @@ from types import UnionType
 from typing import Final
 
 from autotune.device import NVIDIA_H200
-from autotune.errors import UnknownNameError, UsageError, require_text
+from autotune.errors import UsageError, require_text
 from autotune.executor.head_start import HeadStart
 from autotune.executor.settings import GpuNames, Settings
-from autotune.search import SAMPLERS, Observer
+from autotune.search import Observer
 from autotune.table import Store
 from autotune.trial import LARGEST_SEED
 
@@ -33,12 +33,6 @@ def check_numbers(budget: float | None, trials: int | None, seed: int) -> None:
         raise UsageError(f"trials={trials!r} is not allowed; expected an integer from 1, or None for no limit")
     if not (_is_number(seed, int) and 0 <= seed <= LARGEST_SEED):
         raise UsageError(f"seed={seed!r} is not allowed; expected an integer from 0 to {LARGEST_SEED}")
-
-
-def check_sampler(sampler: str) -> None:
-    """Validate the name of a sampler."""
-    if sampler not in SAMPLERS:
-        raise UnknownNameError(f"sampler={sampler!r} is unknown; allowed: {', '.join(SAMPLERS)}")
 
 
 def check_places(

@@ -169,13 +169,14 @@ class SideBySide:
                 for each, answer in self._running.items()
                 if (index, answer.key) not in self._refused
             ]
-        for host, answer in sorted(hosts, key=lambda each: each[0].screeners.lent):
+        for host, answer in sorted(hosts, key=lambda each: each[0].screeners.lent_count):
             if host.screeners.lend(self.gpus.executors[index].screeners.own, returned.put):
                 error = returned.get()
                 if isinstance(error, MissingDependencyError):
                     raise UnusableGpuError(str(error))
                 if error is not None:
-                    self._refused.add((index, answer.key))
+                    with self._changed:
+                        self._refused.add((index, answer.key))
                 return True
         with self._changed:
             if not self._left:

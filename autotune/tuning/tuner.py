@@ -14,7 +14,7 @@ from autotune.executor.head_start import HeadStart
 from autotune.executor.select import Settings, open_executor, open_gpu, open_replay
 from autotune.executor.settings import GpuNames
 from autotune.executor.several_gpus import SeveralGpus
-from autotune.search import DEFAULT_SAMPLER, Limits, Observer, Sampler
+from autotune.search import DEFAULT_SAMPLER, Limits, Observer, Sampler, read_sampler
 from autotune.shape import Shape
 from autotune.table import Store, home
 from autotune.tuning.refusals import (
@@ -22,7 +22,6 @@ from autotune.tuning.refusals import (
     check_kinds,
     check_numbers,
     check_places,
-    check_sampler,
     read_names,
     why_unwritable,
 )
@@ -107,7 +106,7 @@ def tune(
     called = time.monotonic()
     check_kinds(settings=settings, store=store, observer=observer, ship_to=ship_to, begun=begun)
     check_flags(must_measure=must_measure, must_replay=must_replay, race_served=race_served)
-    check_sampler(sampler)
+    read_sampler(sampler)
     check_numbers(budget, trials, seed)
     check_places(device, target, gpus, must_measure=must_measure, must_replay=must_replay)
     target_device = None if target is None else platforms.target_device(target)  # refused before anything is searched

@@ -168,7 +168,7 @@ def _classes(operation: str) -> Iterator[Class]:
             featured.setdefault(((layer.head_dim, layer.head_dim_v), named), []).append(layer)
     for (_, named), layers in featured.items():
         # Left out, decodes with sinks lost 6.3 % in the mean of 25, those of heads of 128 2.1 % of 186 (NVIDIA H200,
-        # 2026-11-29, `benchmarks.fit_decode`).
+        # 2026-11-29, `left_out_regret` of what `benchmarks.fit_decode` writes).
         turns = 2 if operation == DECODE and "sinks" in named else 1
         yield Class(" ".join(named), layers, usual, turns=turns, is_small=True)
 

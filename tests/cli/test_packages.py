@@ -21,7 +21,9 @@ shape = AttentionShape(batch=16, heads=16, seq_q=1024, head_dim=128, causal=True
 with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
     kernels = [get_kernel(shape, device="NVIDIA H200", on_miss=miss) for miss in ("default", "record")]
-print(*(kernel.provenance.rung for kernel in kernels), *(each.message for each in said), sep="|")
+why = kernels[0].provenance
+rungs = [kernel.provenance.rung for kernel in kernels]
+print(*rungs, why.is_unrecorded, why, *(each.message for each in said), sep="|")
 """
 
 
@@ -83,8 +85,9 @@ def test_the_doctor_does_not_call_a_broken_compiler_well(tmp_path: Path, name: s
 @pytest.mark.parametrize("text", [ABSENT, pytest.param(BROKEN, marks=pytest.mark.slow)])
 def test_the_default_is_served_without_pyarrow(tmp_path: Path, text: str) -> None:
     done = run(tmp_path, "pyarrow", text, "-c", LOOK_UP)
-    first, second, *said = done.stdout.strip().split("|")
+    first, second, is_unrecorded, why, *said = done.stdout.strip().split("|")
     assert (first, second) == ("default", "default"), done.stderr
+    assert (is_unrecorded, why) == ("False", "no table can be read: the space's default")
     assert len(said) == 1
     assert "no table can be read, so defaults are served" in said[0]
     assert "pip install 'pyarrow>=17'" in said[0]

@@ -86,7 +86,10 @@ def defaults_of(shape: AttentionShape) -> list[Config]:
 
 
 def in_fresh_process(code: str, home: Path, **environment: str) -> str:
-    """Return what a new interpreter prints that stands in another folder and serves from this home."""
+    """Return what a new interpreter prints that stands in another folder and serves from this home.
+
+    It imports what is installed, not what ``PYTHONPATH`` names: in a worktree, its own environment must be.
+    """
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "AUTOTUNE"))}
     result = subprocess.run(
         [sys.executable, "-c", code],

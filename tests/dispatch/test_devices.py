@@ -14,7 +14,7 @@ from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION
 from tests import sample
 from tests.dispatch.tables import CAPPED, H200, PAGED, SLOWER, Tables
 
-UNRECORDED: Final = "the space's default, as no recording of it on sm_90 ships"
+UNRECORDED: Final = "the space's default, as no recording of triton on sm_90 ships"
 
 
 def _no_gpu(index: int = 0) -> Device:
@@ -148,7 +148,7 @@ def test_a_known_name_gets_the_default_of_its_architecture_and_no_warning(
     meant, arch = MEANT[name]
     kind = ", an architecture and no device" if meant == arch else f" ({arch})"
     is_compiled = arch not in ("sm_90", "sm_100")
-    basis = "chosen by compiled resources, as no recording of" if is_compiled else "as no recording of it on"
+    basis = "chosen by compiled resources, as no recording of" if is_compiled else "as no recording of triton on"
     others = " or gluon_hopper" if arch == "sm_90" else ""
     why = f"no tuned shape of flash_attention/triton{others} on {meant}{kind}"
     assert kernel.provenance.reason == f"{why}: the space's default, {basis} {arch} ships"

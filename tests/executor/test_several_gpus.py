@@ -117,7 +117,7 @@ def test_two_gpus_screen_for_one_search_and_one_races(gpus: SeveralGpus) -> None
     assert [each.status for each in host.race([candidate()], seconds=0.1).outcomes] == [Status.OK]
     assert returned.get_nowait() is None
     assert host.worker.endswith(f":{host._workers.pid}")
-    assert (host.screeners.lent, host.screeners.lend(gpus.executors[1].screeners.own, returned.put)) == (0, False)
+    assert (host.screeners.lent_count, host.screeners.lend(gpus.executors[1].screeners.own, returned.put)) == (0, False)
     own = gpus.executors[1]  # goes on with a search of its own
     own.open(OPERATION, SHAPE)
     own.submit(candidate())

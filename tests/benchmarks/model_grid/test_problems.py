@@ -8,6 +8,7 @@ import pytest
 
 from autotune.dispatch.evidence import left_out_regret
 from autotune.implementation import Implementation
+from autotune.likeness import likeness
 from autotune.models import MODELS, ModelShape
 from autotune.registry import get_operation, our_implementations
 from autotune.shape import AttentionShape, PagedShape, Shape
@@ -113,6 +114,15 @@ def test_every_other_problem_is_the_farthest_from_all_before() -> None:
     assert len(set(found)) == len(found) == 5
     assert found == spread(shapes, 5)
     assert spread(shapes, 2) == found[:2]
+
+
+def test_of_small_classes_none_is_drawn() -> None:
+    """Of what always is the farthest from all before, no distance is greater than the one before."""
+    for group in ("sinks", "window sinks", "alibi"):
+        places = [likeness(cell.shape, H100) for cell in grid()[problems.DECODE] if cell.group == group]
+        nearest = [min(place.distance(each) for each in places[:count]) for count, place in enumerate(places) if count]
+        assert len(nearest) >= 9
+        assert nearest == sorted(nearest, reverse=True), group
 
 
 def points_of(model: ModelShape, operation: str) -> Iterator[Shape]:
