@@ -150,8 +150,8 @@ def test_an_unknown_device_is_told_all_that_are_known_the_likest_first(
 def test_lookup_says_what_to_do_where_nothing_is_recorded(run: Run, tuned: Machine) -> None:
     """On B200s nothing was: what is served meanwhile, that no recording chose it, and the command that records."""
     bare, flex = run("lookup", "--device", "B200").out, run("lookup", "--device", "sm_100", "--among", "flex").out
-    why = "no tuned shape of flash_attention/triton on NVIDIA B200 (sm_100): the space's default, as no recording of triton"
-    assert f"\nwhy     default: {why} on sm_100 ships\n" in bare
+    why = "no tuned shape of flash_attention/triton on NVIDIA B200 (sm_100): the space's default"
+    assert f"\nwhy     default: {why}, as no recording of triton on sm_100 ships\n" in bare
     command, then = tuning_command("flash_attention", sample.shape()), "finds the best and records it"
     assert f"\nnext    `{command}` on an NVIDIA B200 {then}; from then on that is served there\n" in bare
     assert f"\nnext    `{command} --implementation flex` on a GPU of sm_100 {then}" in flex
