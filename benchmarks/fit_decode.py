@@ -1,10 +1,10 @@
 """Fit the networks that rank configs of paged decode to all recordings: ``python -m benchmarks.fit_decode``.
 
 They ship beside the space (``autotune.search_spaces.paged_decode.decode_ranking``) and are its default on Hopper. Needs
-no GPU, and some ten minutes of a core. A sixteenth of the recorded shapes at a time is left out as well: what networks
-that never saw them would serve, among the configs that were timed there, is printed and kept beside the networks, where
-portfolios find what to expect of them (``benchmarks.fitted_defaults``). Then what is lost at shapes that one model of
-GPU alone recorded, where networks are fitted to the recordings of all others.
+no GPU, and a quarter of an hour of a core. A sixteenth of the recorded shapes at a time is left out as well: what
+networks that never saw them would serve, among the configs that were timed there, is printed and kept beside the
+networks, where portfolios find what to expect of them (``benchmarks.fitted_defaults``). Then what is lost at shapes
+that one model of GPU alone recorded, where networks are fitted to the recordings of all others.
 
 A network is fitted to two ends at once: its estimates differ from the logarithms of times as little as possible, near
 the best above all, up to an amount that each shape's share; and what is served, softly, loses the least.
