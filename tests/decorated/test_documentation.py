@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -44,7 +45,10 @@ def test_the_page(run: Callable[..., str]) -> None:
     assert "BLOCK=512 num_warps=2" in served
     assert "scaled_silu/triton: rows=4096 width=4096, bfloat16" in planned
     assert "9 configs on NVIDIA H200" in planned
-    assert served.count("bfloat16") == planned.count("bfloat16") == 1
+    assert served.startswith("shape   rows=4096 width=4096, bfloat16\n")
+    (said,) = re.findall(r"^next    `(.*)` on an NVIDIA H200", served, re.MULTILINE)
+    assert "9 configs on NVIDIA H200" in run("-m", *shlex.split(said), "--device", "H200", "--dry-run")
+    assert planned.count("bfloat16") == 1
     (searched,) = re.findall(r"^python -m (autotune search .*)$", PAGE, re.MULTILINE)
     assert f"-m {searched} " in COMMANDS[1]  # what is looked at before is what is searched
     printed = run("launch.py", TRITON_INTERPRET="1").strip()
