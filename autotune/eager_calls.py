@@ -338,9 +338,10 @@ def append(
     require_packages("triton")
     from autotune.kernels.paged_cache.append import PACKAGE, append  # loads torch and triton
     from autotune.kernels.paged_cache.call import check_append, check_slots
-    from autotune.kernels.tensors import on_device_of
+    from autotune.kernels.tensors import check_device, on_device_of
 
     check_append(k, v, k_cache, v_cache, slots, layout=name, k_scale=k_scale, v_scale=v_scale)
+    check_device(k.device)
     if check:
         check_slots(slots, pages=k_cache.shape[0], page_size=k_cache.shape[1 if name == "NHD" else 2])
     watch_compiles(PACKAGE)

@@ -60,7 +60,8 @@ class AutotuneError(Exception):
     """Root of every deliberate error of this package; credentials in URIs are left out of its message."""
 
     def __init__(self, *arguments: object) -> None:
-        super().__init__(*(redacted(each) if isinstance(each, str) else each for each in arguments))
+        # Not by `super().__init__`, which Dynamo cannot trace: its own error would quote that and not this message.
+        self.args = tuple([redacted(each) if isinstance(each, str) else each for each in arguments])
 
 
 class UsageError(AutotuneError, ValueError):

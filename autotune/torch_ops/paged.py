@@ -14,9 +14,11 @@ from autotune.call_shapes import (
 )
 from autotune.eager_calls import append, decode, prefill
 from autotune.errors import InvalidShapeError
+from autotune.kernels.paged_cache.call import check_append
+from autotune.kernels.paged_cache.fit import check_fit, expected_of
 from autotune.kernels.tensors import check_out
 from autotune.registry import get_operation
-from autotune.shape import PagedShape
+from autotune.shape import PagedShape, parse_layout
 from autotune.torch_ops.op_family import OpFamily
 from autotune.torch_ops.tensor_op import Arguments, TensorOp, check_traced, is_known
 
@@ -34,6 +36,7 @@ APPEND_PARAMETERS: Final = {
     "layout": "str",
     "check": "bool",
 }
+LENGTHS: Final = ("seq_lens", "cu_seqlens_q")
 PER_HEAD: Final = {"sinks": "Tensor?", "alibi_slopes": "Tensor?"}
 SCALES: Final = {"k_scale": "Tensor?", "v_scale": "Tensor?"}
 NUMBERS: Final = {
@@ -67,12 +70,24 @@ def _fake(name: str, shape_of: Callable[..., PagedShape], queries: Mapping[int, 
             shape = shape_of(*tensors.values(), **named, options=options)
             if (problem := get_operation(name).unsupported(shape)) is not None:
                 raise InvalidShapeError(problem)
+            called = tensors | {each: options[each] for each in LENGTHS if each in options}
+            features = {each: options[each] for each in (*PER_HEAD, *SCALES)}
+            numbers = {each: options[each] for each in ("scale", "softcap")}
+            check_fit(shape, called, features, expected_of(shape, tuple(q.shape)), **numbers)
             if out is not None:
                 check_out(out, sizes, tensors, contiguous=True)
         result = q.new_empty(sizes)
         return (result, q.new_empty(q.shape[:-1], dtype=torch.float32)) if return_lse else result
 
     return make_results
+
+
+def _check_append(*values: Any) -> None:
+    """Refuse tensors of known sizes that cannot be appended."""
+    arguments = dict(zip(APPEND_PARAMETERS, values, strict=True))
+    if is_known(arguments):
+        options = {name: arguments[name] for name in SCALES}
+        check_append(*(arguments[name] for name in APPEND_TENSORS), layout=parse_layout(arguments["layout"]), **options)
 
 
 def _cast_queries(arguments: Arguments, dtype: torch.dtype) -> Arguments:
@@ -110,7 +125,7 @@ _APPEND_KV: Final = TensorOp(
     APPEND_PARAMETERS,
     "()",
     compute=append,
-    fake=lambda *values: None,
+    fake=_check_append,
     cast=_cast_tokens,
 )
 

@@ -7,7 +7,7 @@ import torch
 
 from autotune.errors import InputMismatchError
 from autotune.kernels.paged_cache.quantization import LARGEST
-from autotune.kernels.tensors import check_device, check_tensors, check_together, describe, dtype_name
+from autotune.kernels.tensors import check_tensors, check_together, describe, dtype_name
 from autotune.shape import PagedShape
 
 TOKEN_TYPES = (torch.float16, torch.bfloat16, torch.float32)
@@ -53,7 +53,6 @@ def check_append(
     for (name, scale), cache in zip(scales.items(), (k_cache, v_cache), strict=True):
         check_scale(name, scale, cache, kv_heads)
     check_together(tensors | {name: scale for name, scale in scales.items() if scale is not None})
-    check_device(k.device)
 
 
 def _reason(name: str, k: torch.Tensor, k_cache: torch.Tensor, layout: str) -> str:

@@ -6,25 +6,11 @@ from typing import Any
 
 import torch
 
-from autotune.errors import InputMismatchError
 from autotune.kernels.known_calls import KnownCalls, RepeatOf, Result
-from autotune.kernels.paged_cache.call import check_scale
-from autotune.kernels.tensors import (
-    check_apart,
-    check_device,
-    check_out,
-    check_positive,
-    check_softcap,
-    check_together,
-    describe,
-    dtype_name,
-    launch_options,
-    on_device_of,
-)
+from autotune.kernels.paged_cache.fit import Expected, check_fit, expected_of
+from autotune.kernels.tensors import check_apart, check_device, check_out, launch_options, on_device_of
 from autotune.shape import PagedShape
 from autotune.space import Config
-
-Expected = dict[str, tuple[tuple[int | None, ...], torch.dtype]]  # sizes and dtype of tensors; a size of None: any
 
 
 class PagedKernel(ABC):
@@ -73,16 +59,7 @@ class BoundPaged(ABC):
         self._launch = launch
         self._shape = shape
         self._options = launch_options(config)
-        sizes = (shape.page_size, shape.kv_heads) if shape.layout == "NHD" else (shape.kv_heads, shape.page_size)
-        kv_dtype = getattr(torch, shape.kv_dtype)
-        self._expected: Expected = {
-            "q": (query_sizes, getattr(torch, shape.dtype)),
-            "k_cache": ((None, *sizes, shape.head_dim), kv_dtype),
-            "v_cache": ((None, *sizes, shape.head_dim_v), kv_dtype),
-            "page_table": ((shape.batch, None), torch.int32),
-            "seq_lens": ((shape.batch,), torch.int32),
-            "cu_seqlens_q": ((shape.batch + 1,), torch.int32),
-        }
+        self._expected = expected_of(shape, query_sizes)
 
     @abstractmethod
     def _compute(self, *arguments: Any, check: bool = False) -> Result:
@@ -96,38 +73,9 @@ class BoundPaged(ABC):
         softcap: float | None,
         expected: Expected | None = None,
     ) -> None:
-        """Refuse what does not fit the shape, and features that the kernel was not picked for."""
-        shape, expected = self._shape, expected or self._expected
-        for name, tensor in tensors.items():
-            self._check_tensor(name, tensor, *expected[name])
-        pages = [tensors[name].shape[0] for name in ("k_cache", "v_cache")]
-        if pages[0] != pages[1]:
-            raise InputMismatchError(f"k_cache has {pages[0]} pages and v_cache {pages[1]}; expected as many")
-        check_positive("scale", scale)
-        check_softcap(softcap, shape.softcap)
-        _check_per_head("sinks", features["sinks"], shape.sinks, shape.heads)
-        _check_per_head("alibi_slopes", features["alibi_slopes"], shape.alibi, shape.heads)
-        for name, scales in features.items():
-            if name in ("k_scale", "v_scale"):
-                check_scale(name, scales, tensors[f"{name[0]}_cache"], shape.kv_heads, is_required=True)
-        check_together(tensors | {name: values for name, values in features.items() if values is not None})
+        """Refuse what does not fit the shape, features that the kernel was not picked for, and a device without it."""
+        check_fit(self._shape, tensors, features, expected or self._expected, scale=scale, softcap=softcap)
         check_device(tensors["q"].device, tensors["q"].dtype)
-
-    def _check_tensor(self, name: str, tensor: torch.Tensor, sizes: tuple[int | None, ...], dtype: torch.dtype) -> None:
-        fits = (
-            isinstance(tensor, torch.Tensor)
-            and tensor.dtype == dtype
-            and tensor.ndim == len(sizes)
-            and all(size is None or size == found for size, found in zip(sizes, tensor.shape, strict=True))
-        )
-        if not fits:
-            wanted = ", ".join("any" if size is None else str(size) for size in sizes)
-            layout = f" ({self._shape.layout})" if name.endswith("cache") else ""
-            raise InputMismatchError(
-                f"{name} is {describe(tensor)}; this kernel takes ({wanted}) {dtype_name(dtype)}{layout}"
-            )
-        if tensor.numel() and tensor.shape[-1] > 1 and tensor.stride(-1) != 1:
-            raise InputMismatchError(f"{name} has the strides {tensor.stride()}; expected 1 in the last dimension")
 
     def _check_out(
         self,
@@ -167,18 +115,3 @@ class BoundPaged(ABC):
                 **features,
             )
         return out, lse
-
-
-def _check_per_head(name: str, values: torch.Tensor | None, expected: bool, heads: int) -> None:
-    """Refuse sinks or slopes that are missing, not asked for, or not one floating-point number a head."""
-    if (values is not None) != expected:
-        feature = {"alibi_slopes": "alibi"}.get(name, name)
-        state = "None" if values is None else "given"
-        raise InputMismatchError(f"{name} is {state}; this kernel was picked for {feature}={expected}")
-    if values is None:
-        return
-    is_tensor = isinstance(values, torch.Tensor)
-    if not is_tensor or values.shape != (heads,) or not values.is_floating_point() or not values.is_contiguous():
-        raise InputMismatchError(
-            f"{name} is {describe(values)}; expected a tensor of ({heads},), contiguous, of floating point"
-        )
