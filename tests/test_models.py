@@ -170,6 +170,95 @@ CONFIGS: dict[str, tuple[dict[str, Any], ModelShape]] = {
     "falcon-no-alibi": ({"num_attention_heads": 32, "hidden_size": 2048, "alibi": False}, ModelShape("", 32, 32, 64)),
 }
 
+BERT: dict[str, Any] = {
+    "model_type": "bert",
+    "architectures": ["BertForMaskedLM"],
+    "num_attention_heads": 12,
+    "hidden_size": 768,
+    "max_position_embeddings": 512,
+}
+ENCODER = ModelShape("", 12, 12, 64, causal=False)
+MODERN_BERT: dict[str, Any] = {
+    **BERT,
+    "model_type": "modernbert",
+    "architectures": ["ModernBertForMaskedLM"],
+    "max_position_embeddings": 8192,
+    "local_attention": 128,
+    "global_attn_every_n_layers": 3,
+}
+EMBEDDING_GEMMA: dict[str, Any] = {
+    "model_type": "gemma3_text",
+    "architectures": ["Gemma3TextModel"],
+    "num_attention_heads": 3,
+    "num_key_value_heads": 1,
+    "head_dim": 256,
+    "sliding_window": 512,
+    "_sliding_window_pattern": 6,
+    "max_position_embeddings": 2048,
+    "use_bidirectional_attention": True,
+}
+WINDOWED = ModelShape("", 12, 12, 64, window=65, mixes_windows=True, causal=False)  # transformers: 64 keys to each side
+BOTH_WAYS: dict[str, tuple[dict[str, Any], ModelShape]] = {
+    "bert": (BERT, ENCODER),
+    "bert-without-architectures": ({**BERT, "architectures": None}, ENCODER),
+    "bert-says-that-it-is-no-decoder": ({**BERT, "architectures": ["BertModel"], "is_decoder": False}, ENCODER),
+    "bert-as-a-decoder": (
+        {**BERT, "architectures": ["BertLMHeadModel"], "is_decoder": True},
+        replace(ENCODER, causal=True),
+    ),
+    "xlm-roberta": ({**BERT, "model_type": "xlm-roberta", "architectures": ["XLMRobertaModel"]}, ENCODER),
+    "distilbert": ({"model_type": "distilbert", "n_heads": 12, "dim": 768}, ENCODER),
+    "nomic-bert": ({"model_type": "nomic_bert", "n_head": 12, "n_embd": 768}, ENCODER),
+    "vit": ({**BERT, "model_type": "vit", "architectures": ["ViTForImageClassification"]}, ENCODER),
+    "siglip-tower": ({**BERT, "model_type": "siglip_vision_model", "architectures": None}, ENCODER),
+    "unknown-masked-model": ({**BERT, "model_type": "mine", "architectures": ["MineForMaskedLM"]}, ENCODER),
+    "masked-model-around-its-text": (
+        {"architectures": ["MineForMaskedLM"], "text_config": LLAMA},
+        ModelShape("", 32, 8, 128, causal=False),
+    ),
+    "unknown-kind": ({**BERT, "model_type": ["bert"], "architectures": "ForMaskedLM"}, replace(ENCODER, causal=True)),
+    "decoder-whose-file-says-no-decoder": (
+        {**LLAMA, "model_type": "llama", "is_decoder": False},
+        ModelShape("", 32, 8, 128),
+    ),
+    "gte-qwen2": ({**LLAMA, "model_type": "qwen2", "is_causal": False}, ModelShape("", 32, 8, 128, causal=False)),
+    "window-inclusive": (
+        {**LLAMA, "is_causal": False, "sliding_window": 64},
+        ModelShape("", 32, 8, 128, window=65, causal=False),
+    ),
+    "modernbert": (MODERN_BERT, WINDOWED),
+    "modernbert-layer-types": (
+        {**MODERN_BERT, "global_attn_every_n_layers": None, "layer_types": ["full_attention", "sliding_attention"]},
+        WINDOWED,
+    ),
+    "modernbert-global-layers": ({**MODERN_BERT, "global_attn_every_n_layers": 1}, ENCODER),
+    "modernbert-decoder": (
+        {**MODERN_BERT, "model_type": "modernbert-decoder", "architectures": ["ModernBertDecoderForCausalLM"]},
+        replace(WINDOWED, window=64, causal=True),
+    ),
+    "embedding-gemma": (
+        EMBEDDING_GEMMA,
+        ModelShape("", 3, 1, 256, window=257, mixes_windows=True, causal=False),
+    ),
+    "embedding-gemma-2": (
+        {**EMBEDDING_GEMMA, "model_type": "embedding_gemma2_text", "use_bidirectional_attention": None},
+        ModelShape("", 3, 1, 256, window=513, mixes_windows=True, causal=False),
+    ),
+    "gemma-4-both-ways": (
+        {**EMBEDDING_GEMMA, "model_type": "gemma4_text", "use_bidirectional_attention": "all"},
+        ModelShape("", 3, 1, 256, window=257, mixes_windows=True, causal=False),
+    ),
+    "gemma-4-images": (
+        {**EMBEDDING_GEMMA, "model_type": "gemma4_text", "use_bidirectional_attention": "vision"},
+        ModelShape("", 3, 1, 256, window=512, mixes_windows=True),
+    ),
+    "gemma-3": (
+        {**EMBEDDING_GEMMA, "use_bidirectional_attention": False},
+        ModelShape("", 3, 1, 256, window=512, mixes_windows=True),
+    ),
+}
+CONFIGS |= BOTH_WAYS
+
 WRONG_FIELDS: dict[str, tuple[dict[str, Any], list[str]]] = {
     "no-heads": ({"hidden_size": 4096}, ["no num_attention_heads"]),
     "no-size": ({"num_attention_heads": 32}, ["neither head_dim nor hidden_size"]),
@@ -183,6 +272,20 @@ WRONG_FIELDS: dict[str, tuple[dict[str, Any], list[str]]] = {
     "head-dim-as-list": ({**LLAMA, "head_dim": [128]}, ["head_dim=[128]", "positive integer"]),
     "window-as-text": ({**LLAMA, "sliding_window": "all\nof it"}, ["sliding_window='all\\nof it'", "positive integer"]),
     "window-zero": ({**LLAMA, "sliding_window": 0}, ["sliding_window=0", "positive integer"]),
+    "t5": (
+        {"model_type": "t5", "num_heads": 8, "d_model": 512},
+        ["is an encoder-decoder (model_type='t5')", "expected"],
+    ),
+    "encoder-decoder": ({**LLAMA, "is_encoder_decoder": True}, ["is an encoder-decoder (is_encoder_decoder=true)"]),
+    "whisper": (
+        {"model_type": "whisper", "is_encoder_decoder": True, "encoder_attention_heads": 20, "d_model": 1280},
+        ["is an encoder-decoder (is_encoder_decoder=true)", "a decoder or an encoder alone"],
+    ),
+    "text-of-an-encoder-decoder": (
+        {"text_config": {"model_type": "bart", "num_attention_heads": 8}},
+        ["is an encoder-decoder (model_type='bart')"],
+    ),
+    "local-attention-as-text": ({**MODERN_BERT, "local_attention": "128"}, ["local_attention='128'"]),
     "softcap-zero": ({**LLAMA, "attn_logit_softcapping": 0}, ["attn_logit_softcapping=0", "positive number or null"]),
     "softcap-nan": ({**LLAMA, "attn_logit_softcapping": float("nan")}, ["attn_logit_softcapping=nan"]),
     "softcap-huge": ({**LLAMA, "attn_logit_softcapping": 10**400}, ["attn_logit_softcapping=1000"]),
@@ -273,6 +376,27 @@ def test_find_model_tells_names_from_paths(tmp_path: Path) -> None:
         find_model("absent.json")
 
 
+def test_find_model_reads_the_config_of_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("mine", "phi-4", "owner/checkpoint", "empty"):
+        (tmp_path / folder).mkdir(parents=True)
+        if folder != "empty":
+            (tmp_path / folder / "config.json").write_text(json.dumps(LLAMA))
+    monkeypatch.chdir(tmp_path)
+    for text in ("mine", "mine/", "./mine", str(tmp_path / "mine"), "owner/checkpoint", "./phi-4"):
+        assert find_model(text) == load_config(Path(text) / "config.json")
+    assert find_model("phi-4") is MODELS["phi-4"]  # a known name is that model, whatever lies here
+    monkeypatch.chdir(tmp_path / "mine")
+    assert find_model(".").heads == 32
+    with pytest.raises(UnknownNameError, match="model='' is unknown"):
+        find_model("")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=r"model='empty/config\.json' does not exist"):
+        find_model("empty/")
+    for unknown in ("empty", "long" * 100):
+        with pytest.raises(UnknownNameError, match=f"model='{unknown}' is unknown"):
+            find_model(unknown)
+
+
 @pytest.mark.parametrize(("fields", "expected"), CONFIGS.values(), ids=CONFIGS)
 def test_load_config(tmp_path: Path, fields: dict[str, Any], expected: ModelShape) -> None:
     path = tmp_path / "config.json"
@@ -292,7 +416,7 @@ def test_load_config_refuses_wrong_fields(tmp_path: Path, fields: dict[str, Any]
     assert message.startswith(f"model={str(path)!r} ")
     assert all(part in message for part in parts), message
     assert "\n" not in message
-    assert len(message) < len(str(path)) + 150
+    assert len(message) < len(str(path)) + 240
 
 
 @pytest.mark.parametrize(
@@ -323,7 +447,7 @@ def test_load_config_refuses_what_is_no_file(tmp_path: Path) -> None:
     os.mkfifo(fifo)
     for path, part in [
         (tmp_path / "absent.json", "does not exist"),
-        (tmp_path, "is a directory"),
+        (tmp_path, r"config\.json' does not exist"),
         (fifo, "is not a regular file"),
         (tmp_path / ("long" * 100), "cannot be read"),
     ]:

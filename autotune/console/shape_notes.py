@@ -53,7 +53,8 @@ def _layers_text(model: ModelShape, shapes: Sequence[Shape]) -> str:
     others = [shape for shape in shapes if _would_hide(model.window, shape)]
     if not others:
         return ""
-    text = f"only some layers of {model.name} have its window of {model.window} keys"
+    side = "" if model.causal else " to either side, one's own included"
+    text = f"only some layers of {model.name} have its window of {model.window} keys{side}"
     own = "this is" if len(others) == len(shapes) else "what is longer is"
     return f"{text}: {own} for the others; --window {model.window} names those"
 

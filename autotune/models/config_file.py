@@ -1,32 +1,38 @@
 """Attention sizes read from a Hugging Face ``config.json``."""
 
 import json
+import os.path
 import reprlib
 import sys
 from pathlib import Path
 from typing import Any, Final
 
 from autotune.errors import InvalidShapeError, UsageError
+from autotune.models.encoders import encoder_decoder_reason, is_causal, window_both_ways
 from autotune.models.model import ModelShape
 
 
 def load_config(path: Path) -> ModelShape:
-    """Read the attention sizes of a Hugging Face ``config.json``.
+    """Read the attention sizes of a Hugging Face ``config.json``, or of the one in a folder.
 
     It reads the field names of Llama and its descendants, GPT-2, BLOOM, Falcon, MPT, ChatGLM, DeepSeek's latent
     attention, and a ``text_config`` nested in a multimodal model's. A window that the model never applies is left out:
     ``use_sliding_window`` is false (Qwen 2), no layer is of the kind ``sliding_attention``, or the window is at least
     as long as the longest sequence (Phi 3.5). A model mixes windows where ``layer_types`` says so, or a pattern, or the
-    number of its first layers without one.
+    number of its first layers without one. A model is not causal where its ``model_type`` is an encoder's and
+    ``is_decoder`` is not true, where it is trained to fill in what is masked, and where the file says so.
 
     Raises:
         UsageError: the file is absent, no file, unreadable or no JSON object.
-        InvalidShapeError: a field is missing or has a value that no attention can have.
+        InvalidShapeError: a field is missing or has a value that no attention can have, or the model is an encoder and
+            a decoder, which have no one attention.
     """
-    return _ConfigFile(path).model()
+    # os.path, since pathlib's own raises where a path is too long.
+    return _ConfigFile(path / "config.json" if os.path.isdir(path) else path).model()
 
 
 _HEADS: Final = ("num_attention_heads", "n_head", "n_heads", "num_heads")
+_EVERY: Final = "global_attn_every_n_layers"  # ModernBERT: those have no window
 
 
 class _ConfigFile:
@@ -35,9 +41,13 @@ class _ConfigFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._fields = self._read()
+        self._require_one_stack()
+        self._architectures = self._fields.get("architectures")
         nested = self._fields.get("text_config")
         if isinstance(nested, dict) and any(name in nested for name in _HEADS):
             self._fields = nested
+            self._require_one_stack()
+            self._architectures = nested.get("architectures") or self._architectures
         inner = self._fields.get("attn_config")
         self._inner: dict[str, Any] = inner if isinstance(inner, dict) else {}  # MPT
 
@@ -49,7 +59,9 @@ class _ConfigFile:
         if heads % kv_heads:
             raise self._error(f"has {heads} heads, which is not a multiple of its {kv_heads} KV heads")
         head_dim, head_dim_v = self._head_dims(heads)
-        window, kind = self._window(), self._fields.get("model_type")  # the kind says what only the model's code does
+        causal = is_causal(self._fields, self._architectures)
+        window = self._window(causal)
+        kind = self._fields.get("model_type")  # it says what only the model's code does
         return ModelShape(
             name=str(self._path),
             heads=heads,
@@ -59,6 +71,7 @@ class _ConfigFile:
             window=window,
             softcap=self._softcap(),
             mixes_windows=window is not None and self._mixes_windows(),
+            causal=causal,
             sinks=kind == "gpt_oss",
             alibi=kind == "bloom" or any(each.get("alibi") is True for each in (self._fields, self._inner)),
             latent=self._fields.get("qk_nope_head_dim") is not None,
@@ -70,7 +83,7 @@ class _ConfigFile:
         path = self._path
         try:
             if path.is_dir():
-                raise self._error("is a directory; expected the config.json in it", UsageError)
+                raise self._error("is a directory; expected a file", UsageError)
             if not path.exists():
                 raise self._error("does not exist; expected a Hugging Face config.json", UsageError)
             if not path.is_file():
@@ -85,6 +98,13 @@ class _ConfigFile:
         if not isinstance(fields, dict):
             raise self._error(f"holds a JSON {type(fields).__name__}; expected an object of fields", UsageError)
         return fields
+
+    def _require_one_stack(self) -> None:
+        if (reason := encoder_decoder_reason(self._fields)) is not None:
+            raise self._error(
+                f"is an encoder-decoder ({reason}), whose encoder, decoder and cross attention differ; "
+                "expected a decoder or an encoder alone, or each one's heads, head_dim and causal in place of a model"
+            )
 
     def _kv_heads(self, heads: int) -> int:
         # Falcon 7B says multi_query beside a number of KV heads that counts only in its newer architecture.
@@ -101,7 +121,7 @@ class _ConfigFile:
             return latent + (self._integer("qk_rope_head_dim") or 0), self._integer("v_head_dim") or latent
         head_dim = self._integer("head_dim", "kv_channels", "attention_head_dim")
         if head_dim is None:
-            hidden = self._integer("hidden_size", "n_embd", "d_model")
+            hidden = self._integer("hidden_size", "n_embd", "d_model", "dim")
             if hidden is None:
                 raise self._error("has neither head_dim nor hidden_size; expected one of them")
             if hidden % heads:
@@ -115,15 +135,22 @@ class _ConfigFile:
             return None
         return rank + (self._integer("qk_rope_head_dim") or 0), rank
 
-    def _window(self) -> int | None:
-        window, longest = self._integer("sliding_window"), self._integer("max_position_embeddings")
+    def _window(self, causal: bool) -> int | None:
+        window, longest = self._stated_window(), self._integer("max_position_embeddings")
+        if window is not None and not causal:
+            window = window_both_ways(window, self._fields)
         layers = self._fields.get("layer_types")
         unused = (
             self._fields.get("use_sliding_window") is False
             or (isinstance(layers, list) and "sliding_attention" not in layers)
+            or (not isinstance(layers, list) and self._fields.get(_EVERY) == 1)
             or (window is not None and longest is not None and window >= longest)
         )
         return None if unused else window
+
+    def _stated_window(self) -> int | None:
+        both_sides = self._integer("local_attention")  # ModernBERT and its decoder, whose code takes half of it
+        return self._integer("sliding_window") if both_sides is None else both_sides // 2 or None
 
     def _mixes_windows(self) -> bool:
         layers = self._fields.get("layer_types")
@@ -133,6 +160,7 @@ class _ConfigFile:
         return (
             any(pattern not in (None, 1) for pattern in patterns)  # Gemma 3, Cohere 2, EXAONE 4
             or self._fields.get("max_window_layers") not in (None, 0)  # Qwen 2: the layers below it have none
+            or self._fields.get("local_attention") is not None  # ModernBERT: the first layer has none
             or self._fields.get("model_type") == "gemma2"  # every second layer, by its code alone
         )
 

@@ -1,6 +1,7 @@
 """Named models, one sourced list for the command line, the benchmarks and the tests; and a look-up by name or path."""
 
 import difflib
+import os.path
 import re
 from pathlib import Path
 from typing import Any, Final
@@ -76,11 +77,15 @@ _ON_HUB: Final = {_base_of(model.source): model for model in MODELS.values()}
 
 
 def find_model(name_or_path: str) -> ModelShape:
-    """Return the named model, or the one of a ``config.json`` where the text is a path."""
+    """Return the named model, or the one of a ``config.json``, or of a folder that holds one, where the text is a path.
+
+    A word is a path where it is no known name and a folder with a ``config.json`` is called so.
+    """
     path = Path(name_or_path)
     is_hub_name = re.fullmatch(r"[\w-]+/[\w.-]+(?<!\.json)", name_or_path) is not None and not path.exists()
     is_path = ("/" in name_or_path or name_or_path.endswith(".json")) and not is_hub_name
-    return load_config(path) if is_path else get_model(name_or_path)
+    is_folder = bool(name_or_path) and _known(name_or_path) is None and os.path.isfile(path / "config.json")
+    return load_config(path) if is_path or is_folder else get_model(name_or_path)
 
 
 def get_model(name: str) -> ModelShape:
@@ -95,13 +100,17 @@ def get_model(name: str) -> ModelShape:
     Raises:
         UnknownNameError: no such model; the message names the closest ones, or all.
     """
-    base = _base_of(name)
-    if (found := MODELS.get(base) or _ON_HUB.get(base)) is not None:
+    if (found := _known(name)) is not None:
         return found
     own_name = name.lower().rpartition("/")[2]  # without the owner of a name of the Hub
     close = _like(own_name)
     hint = f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(MODELS)}"
     raise UnknownNameError(f"model={name!r} is unknown; {hint} (or give the path of a config.json)")
+
+
+def _known(name: str) -> ModelShape | None:
+    base = _base_of(name)
+    return MODELS.get(base) or _ON_HUB.get(base)
 
 
 def _like(name: str) -> list[str]:

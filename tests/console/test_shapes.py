@@ -359,6 +359,22 @@ def test_prefill_over_a_cache_of_latents_is_refused(tmp_path: Path) -> None:
         describe(ShapeOptions(model=str(config), operation="paged_decode"))
 
 
+def test_an_encoder_by_its_config_is_not_causal_and_its_window_goes_both_ways(tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(
+        '{"model_type": "modernbert", "num_attention_heads": 12, "hidden_size": 768, "local_attention": 128}'
+    )
+    problems, notes = describe_model(ShapeOptions(model=str(tmp_path)))
+    assert [str(shape) for _, shape in problems] == ["batch 16, 12 heads of 64, seq 1024, bfloat16, full"]
+    assert notes == (
+        f"{config} is not causal and has no cache: only its prefill is tuned",
+        f"only some layers of {config} have its window of 65 keys to either side, one's own included: "
+        "this is for the others; --window 65 names those",
+    )
+    with pytest.raises(UsageError, match="is not causal and has no cache: paged_decode cannot serve it"):
+        describe(ShapeOptions(model=str(config), operation="paged_decode"))
+
+
 def test_a_width_of_latents_brings_that_of_their_values() -> None:
     ((_, shape),) = describe(ShapeOptions(operation="paged_decode", heads=128, kv_heads=1, head_dim=576)).problems
     assert shape.as_dict()["head_dim_v"] == 512
