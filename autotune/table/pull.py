@@ -15,7 +15,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -34,6 +34,7 @@ from autotune.table.vouched import COMPUTED
 from autotune.units import few_text
 
 VERSIONS: Final = ".versions"
+LOCK: Final = ".lock"
 VERSION_DIGITS: Final = 16
 UNSERVED: Final = frozenset({*COMPUTED, GRIDS, SWEEPS, "bench"})  # folders of what ships and is no table of winners
 _PART: Final = re.compile("[A-Za-z0-9_][A-Za-z0-9._-]*")
@@ -253,15 +254,43 @@ def _remove_others(link: Path, kept: set[Path | None]) -> None:
 
 @contextmanager
 def _alone(link: Path) -> Iterator[None]:
-    """Wait until no other process pulls to the same place; a lock ends with its process."""
+    """Wait until no other process pulls to the same place; a lock ends with its process.
+
+    The folder of versions is made, and removed again where nothing was pulled to it.
+    """
     folder = _versions(link)
-    folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder / ".lock", os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    is_made = not folder.exists()
+    descriptor = _locked(folder / LOCK)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
+        if is_made:
+            _remove_empty(folder)
         os.close(descriptor)
+
+
+def _locked(path: Path) -> int:
+    """Return the descriptor of a file that this process alone has locked, and that is still there by then."""
+    while True:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):  # of a folder that another pull removes at this moment
+            descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                if os.path.samestat(os.fstat(descriptor), path.stat()):
+                    return descriptor
+            except BaseException:
+                os.close(descriptor)
+                raise
+            os.close(descriptor)
+
+
+def _remove_empty(folder: Path) -> None:
+    """Remove a folder of versions that holds none, with its lock: who waits for that one makes another."""
+    with suppress(OSError):
+        if [path.name for path in folder.iterdir()] == [LOCK]:
+            (folder / LOCK).unlink()
+            folder.rmdir()
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import os
 import random
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
@@ -19,8 +19,16 @@ from urllib.request import url2pathname
 from autotune.errors import MESSAGE_LIMIT, LastingTableError, MissingFileError, TableError, printable
 from autotune.redaction import HIDDEN, lacks_colon, redacted, secrets_in
 from autotune.table.files import MAX_FILE_BYTES, read_bytes, write_bytes
+from autotune.table.interruptible import interruptible
 
 PAUSES: Final = (0.5, 2.0)  # seconds before each further try, of errors that may pass; clients try again, too
+# By the schemes of URIs what is asked of pyarrow's client, but where the URI says it: that a small upload to S3 is one
+# request, and how long Google's client tries again by itself, which is 15 minutes where nothing is asked.
+_OPTIONS: Final = {
+    "s3": ("allow_delayed_open", "true"),
+    "gs": ("retry_limit_seconds", "6"),
+    "gcs": ("retry_limit_seconds", "6"),
+}
 OBJECT_STORES: Final = frozenset({"s3", "gcs", "abfs"})  # whose folders are but parts of names
 # What no other try mends, as stores word it; an answer without any of these may be a network's or a busy server's.
 _LASTING: Final = (
@@ -28,18 +36,25 @@ _LASTING: Final = (
     *("no_such_bucket", "no_such_key", "expired", "invalid_client_token", "unrecognized_client", "missing_auth"),
     *("permission", "credential", "not found", "does not exist", "http status 400", "http status 403"),
 )
+# A network's errors, which may pass; looked for first, since what follows in them may be any host's name.
+_UNREACHED: Final = (
+    *("curlcode", "curl error", "could not resolve", "couldn't resolve", "network_connection", "connection refused"),
+    *("network is unreachable", "no route to host", "timeout", "timed out"),
+)
+_QUOTED: Final = re.compile(r"(?<!\w)'[^']*'(?!\w)")  # names of buckets and files, which hold any words
 _ABSENT: Final = "there is no such bucket, folder or file; check the name, and the region"
 # What clients say of errors that a user can mend, in any of these words, and what is said of them here.
 _MEANINGS: Final[dict[tuple[str, ...], str]] = {
+    ("oauth2 access token",): (  # also where the store itself answers, and the host that gives tokens away does not
+        "no access token can be had; check the network, and the credentials (GOOGLE_APPLICATION_CREDENTIALS, ...)"
+    ),
+    _UNREACHED: "the store cannot be reached; check the address, its port and region, and the network",
     ("no_such_bucket", "nosuchbucket", "no_such_key", "path does not exist"): _ABSENT,
     ("invalid_access_key", "signature_does_not_match", "expired", "invalid_client_token", "unrecognized_client"): (
         "the store does not know these credentials; renew them in the environment (AWS_ACCESS_KEY_ID, ...)"
     ),
     ("access_denied", "accessdenied", "forbidden", "unauthorized", "missing_auth", "http status 403", "permission"): (
         "the store refuses it; check the credentials in the environment, and what they may do there"
-    ),
-    ("curlcode", "could not resolve", "couldn't resolve", "connection refused", "network_connection", "timeout"): (
-        "the store does not answer; check the address, its port and region, and the network"
     ),
     ("slow_down", "service_unavailable", "throttl", "http status 503", "http status 429"): (
         "the store is busy and turns requests away; try again later, or with fewer hosts at once"
@@ -190,7 +205,7 @@ class RemoteFolder:
         where = "/".join(part for part in (str(self), name) if part)
         for pause in (*PAUSES, None):
             try:
-                return act()
+                return interruptible(act)
             except TableError:
                 raise
             except Exception as error:  # pyarrow raises its own of ValueError, OSError, NotImplementedError and more
@@ -208,7 +223,7 @@ class RemoteFolder:
         """Say what went wrong and what to do; in the client's own words only where these are not known."""
         text = " ".join(str(error).split())
         for words, meaning in _MEANINGS.items():
-            if any(word in text.lower() for word in words):
+            if _says(error, words):
                 return meaning
         if isinstance(error, FileNotFoundError):
             return _ABSENT
@@ -216,12 +231,13 @@ class RemoteFolder:
 
 
 def _file_system(uri: str) -> Any:
-    """Return the file system of a URI, and the path there; an upload to S3 is then one request where it is small."""
+    """Return the file system of a URI, and the path there."""
     from pyarrow import fs
 
-    if uri.startswith("s3://") and "allow_delayed_open" not in uri:
+    name, value = _OPTIONS.get(uri.partition("://")[0].lower(), ("", ""))
+    if name and name not in uri:
         with suppress(ValueError):  # a pyarrow that does not know it, or an error that is raised once more below
-            return fs.FileSystem.from_uri(f"{uri}{'&' if '?' in uri else '?'}allow_delayed_open=true")
+            return fs.FileSystem.from_uri(f"{uri}{'&' if '?' in uri else '?'}{name}={value}")
     return fs.FileSystem.from_uri(uri)
 
 
@@ -229,8 +245,13 @@ def _is_lasting(error: OSError) -> bool:
     """Return True for an error that no other try mends: a file that is not there, a right that is missing."""
     if isinstance(error, FileNotFoundError | PermissionError | FileExistsError | NotADirectoryError):
         return True
-    text = str(error).lower()
-    return any(each in text for each in _LASTING)
+    return _says(error, _LASTING) and not _says(error, _UNREACHED)
+
+
+def _says(error: Exception, words: Iterable[str]) -> bool:
+    """Return True if an error's text holds one of these words outside of the names that it quotes."""
+    text = _QUOTED.sub("", " ".join(str(error).lower().split()))
+    return any(word in text for word in words)
 
 
 def _within(name: str, folder: Folder, *, is_file: bool = True) -> str:

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tomllib
@@ -201,3 +202,23 @@ def test_a_background_job_that_ignores_ctrl_c_goes_on_ignoring_it(tmp_path: Path
 def test_the_installed_command_is_the_one_that_is_signalled_here() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
     assert project["project"]["scripts"] == {"autotune": "autotune.cli:main"}
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_a_pull_from_a_store_that_never_answers(tmp_path: Path, number: int, code: int) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "AUTOTUNE_SITE": str(tmp_path / "site")}
+    output = tmp_path / "output"
+    with socket.create_server(("127.0.0.1", 0)) as silent, output.open("wb") as file:
+        silent.settimeout(60)
+        uri = f"gs://anonymous@bucket/x?scheme=http&endpoint_override=127.0.0.1:{silent.getsockname()[1]}"
+        command = [sys.executable, "-m", "autotune", "tables", "pull"]
+        with subprocess.Popen(command, env={**environment, "AUTOTUNE_PULL": uri}, stdout=file, stderr=file) as process:
+            try:
+                connection, _ = silent.accept()
+                with connection:
+                    process.send_signal(number)
+                    assert process.wait(timeout=20) == code
+            finally:
+                process.kill()
+    assert output.read_text() == ""
+    assert list(tmp_path.iterdir()) == [output]

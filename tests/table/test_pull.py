@@ -1,5 +1,6 @@
 """Pulled tables are all old or all new, whatever happens; what is damaged changes nothing."""
 
+import fcntl
 import os
 import threading
 from dataclasses import replace
@@ -198,3 +199,48 @@ def test_pulls_at_once_leave_one_whole_version(fleet: Store, site: Path) -> None
         thread.join()
     assert sorted(each.is_changed for each in found) == [False, False, False, True]
     assert len(Store(site).trials(sample.NAME)) == 2
+
+
+def test_a_pull_that_fails_leaves_no_folder_that_it_made(tmp_path: Path, fleet: Store, site: Path) -> None:
+    versions = site.with_name("site.versions")
+    with pytest.raises(TableError, match="no tables there"):
+        pull_tables(tmp_path / "nowhere")
+    assert not versions.exists()
+    versions.mkdir()  # a user's
+    with pytest.raises(TableError, match="no tables there"):
+        pull_tables(tmp_path / "nowhere")
+    assert versions.exists()
+    version = pull(fleet).version
+    with pytest.raises(TableError, match="no tables there"):
+        pull_tables(tmp_path / "nowhere")
+    assert site.resolve() == version
+
+
+def test_who_waits_for_a_pull_that_fails_still_pulls_alone(
+    fleet: Store, site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock that is waited for is removed with the folder; another one is made."""
+    listing, waits = LocalFolder.list, threading.Event()
+    found: list[Pulled] = []
+    waiting = threading.Thread(target=lambda: found.append(pull(fleet)))
+
+    def lock(descriptor: int, how: int) -> None:
+        if threading.current_thread() is waiting:
+            waits.set()
+        flock(descriptor, how)
+
+    def fail_once(self: LocalFolder, prefix: str = "") -> list[str]:
+        if threading.current_thread() is waiting:
+            return listing(self, prefix)
+        waiting.start()
+        assert waits.wait(30.0)
+        raise TableError("not now")
+
+    flock = fcntl.flock
+    monkeypatch.setattr(fcntl, "flock", lock)
+    monkeypatch.setattr(LocalFolder, "list", fail_once)
+    with pytest.raises(TableError, match="not now"):
+        pull(fleet)
+    waiting.join()
+    assert found[0].is_changed
+    assert (site.with_name("site.versions") / ".lock").exists()

@@ -3,6 +3,7 @@
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -122,13 +123,55 @@ def test_what_may_pass_is_tried_again(pauses: list[float]) -> None:
         ("When getting information for key 'x' in bucket 'b': AWS Error ACCESS_DENIED: Access\nDenied", "refuses it"),
         ("AWS Error INVALID_ACCESS_KEY_ID during ListObjectsV2 operation", "does not know these credentials"),
         ("Path does not exist 'bucket/x'. Detail: [errno 2] No such file", "no such bucket, folder or file"),
-        ("AWS Error NETWORK_CONNECTION during HeadObject operation: curlCode: 7", "does not answer; check the address"),
+        (
+            "AWS Error NETWORK_CONNECTION during HeadObject operation: curlCode: 7",
+            "cannot be reached; check the address",
+        ),
+        (
+            "When resolving region for bucket 'nosuchbucket-x': AWS Error NETWORK_CONNECTION during HeadBucket "
+            "operation: curlCode: 6, Could not resolve hostname: nosuchbucket-x.amazonaws.com",
+            "cannot be reached",
+        ),
+        ("When listing objects in bucket 'forbidden': AWS Error SLOW_DOWN", "is busy"),
+        ("Status(UNAVAILABLE: Retry policy exhausted: CURL error [7]=Could not connect to server", "cannot be reached"),
+        ("Status(UNAVAILABLE: Could not create a OAuth2 access token: CURL error [6]", "no access token can be had"),
+        ("connect: Network is unreachable", "cannot be reached"),
         ("something else", "OSError: something else"),
     ],
 )
 def test_errors_of_clients_are_said_in_words_of_ours(said: str, expected: str, pauses: list[float]) -> None:
     with pytest.raises(TableError, match=rf"^mock://host/bucket/a\.txt: cannot be read: [^\n]*{expected}[^\n]*$"):
         flaky([OSError(said)] * 3).read("a.txt")
+
+
+@pytest.mark.parametrize(
+    ("uri", "opened"),
+    [
+        ("gs://bucket/x", "gs://bucket/x?retry_limit_seconds=6"),
+        ("gs://bucket/x?scheme=http", "gs://bucket/x?scheme=http&retry_limit_seconds=6"),
+        ("gs://bucket/x?retry_limit_seconds=90", "gs://bucket/x?retry_limit_seconds=90"),
+        ("s3://bucket/x", "s3://bucket/x?allow_delayed_open=true"),
+        ("hdfs://host/x", "hdfs://host/x"),
+    ],
+)
+def test_a_client_tries_again_for_seconds_or_as_long_as_the_uri_says(
+    uri: str, opened: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def from_uri(given: str) -> tuple[None, str]:
+        asked.append(given)
+        return None, "bucket/x"
+
+    monkeypatch.setattr(fs, "FileSystem", SimpleNamespace(from_uri=from_uri))
+    open_folder(uri)
+    assert asked == [opened]
+
+
+@pytest.mark.parametrize("said", ["in bucket 'permission': AWS Error SLOW_DOWN", "curlCode: 6, expired.amazonaws.com"])
+def test_a_name_does_not_say_that_an_error_lasts(said: str, pauses: list[float]) -> None:
+    assert flaky([OSError(said)]).read("a.txt") == b"data"
+    assert len(pauses) == 1
 
 
 @pytest.mark.parametrize("error", [OSError("AWS Error ACCESS_DENIED"), ValueError("bad"), PermissionError(13, "no")])
