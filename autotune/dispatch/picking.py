@@ -1,4 +1,4 @@
-"""How a pick is made: by the pin, the switches and the tables, for one shape on one device."""
+"""One pick: by the pin, the switches and the tables, for one shape on one device."""
 
 import warnings
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Which Hugging Face configs are of models that attend both ways, and which of two stacks at once."""
+"""Hugging Face configs of models that attend both ways, and of those that are two stacks at once."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -33,7 +33,7 @@ ENCODER_DECODERS: Final = frozenset(
 
 
 def is_causal(fields: Mapping[str, Any], architectures: object) -> bool:
-    """Return whether a model's queries see the past alone; ``architectures`` are those that its config names."""
+    """Return True if a model's queries see the past alone; ``architectures`` are those that its config names."""
     bidirectional = fields.get("use_bidirectional_attention")  # Gemma; "vision" is of its images alone
     if bidirectional is True or bidirectional == "all" or fields.get("is_causal") is False:
         return False
