@@ -50,12 +50,10 @@ docs: $(DOCS_STAMP)  ## build the documentation into site/, where a warning is a
 	@NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs build --quiet --strict
 	@echo "open site/index.html"
 
-# After new recordings below results/, before `make recorded`. What the last two print replaces what modules
-# of search_spaces/flash_attention hold: their docstrings say which.
-fitted: $(STAMP)  ## fit defaults and estimates to results/ anew; minutes
+# After new recordings below results/, before `make recorded`.
+fitted: $(STAMP)  ## fit the defaults of Hopper to results/ anew; minutes
 	@$(RUN) benchmarks.fit_decode
-	@$(RUN) benchmarks.schedule_times
-	@$(RUN) benchmarks.triton_times
+	@$(RUN) benchmarks.fit_dense
 
 # After new recordings below results/, or a changed default of a space: without them many tests say what is old.
 recorded: $(STAMP)  ## compute what follows from results/ anew: portfolios, binaries of other Tritons, pages, goldens

@@ -219,8 +219,8 @@ class Space(Generic[ShapeT]):
     kernel has in their place now: stored rows with that value are still rows of the space.
     ``heuristics(shape, device)`` returns what people write by hand, for a search to measure beside; one that is not
     valid there is passed over. ``default_basis(device)`` returns what chose the default where no time did, such as
-    ``"chosen by compiled resources"``; empty elsewhere. ``estimate(config, shape, device)`` returns the
-    microseconds that a config takes at best, whatever the other parameters, or None where that is not known: of the
+    ``"chosen by compiled resources"``; empty elsewhere. ``estimate(config, shape, device)`` returns the time of a
+    config, in a unit that all implementations share at one shape, or None where that is not known: of the
     implementations that a shipped portfolio has races of, the one of the least estimate is served before the others
     that estimate theirs (``autotune.dispatch.implementation_order``).
     """

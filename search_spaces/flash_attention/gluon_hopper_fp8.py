@@ -20,8 +20,9 @@ from autotune.search_spaces.flash_attention.gluon_hopper_bounds import (
     too_deep,
     too_few_consumers,
 )
-from autotune.search_spaces.flash_attention.gluon_hopper_default import ALIKE_ORDERS, LONG, ORDERS, schedule_of
-from autotune.search_spaces.flash_attention.tile_times import LONGEST, class_of
+from autotune.search_spaces.flash_attention.makespan import schedule_of
+from autotune.search_spaces.flash_attention.tile_times import LONGEST
+from autotune.search_spaces.flash_attention.usual_schedule import LONG
 from autotune.search_spaces.flash_attention.warp_groups import REGISTERS, ROWS
 from autotune.search_spaces.sources import SHARED, kernel_files
 from autotune.shape import AttentionShape
@@ -50,6 +51,17 @@ STEP: Final = 16  # elements that tensor maps take rows of multiples of
 # Each 32 keys sums may be off by another 33 x 2 ** -13 of themselves (docs/fp8-forward.md), weights by 2 ** -4 in all.
 RUNNING_KEYS: Final = 2**9 * 32 // 33
 FEW_KEYS: Final = 512  # that a row sees: of more, short blocks waste little on the edges of a mask
+# Workers, section and row order of what is tried: where all tiles of a head are alike, and where they differ. Of equal
+# estimates the first counts: what begins with the longest tiles of several heads ends evenly even where they err.
+WORKERS: Final = ("sm", "sm-1", "2sm")
+ALIKE_ORDERS: Final = tuple((workers, 1, "natural") for workers in WORKERS)
+ORDERS: Final = (
+    *(("sm", section, "reversed") for section in (4, 16)),
+    *((workers, section, "reversed") for section in (4, 16) for workers in WORKERS[1:]),
+    *((workers, 1, "alternating") for workers in WORKERS),
+    *ALIKE_ORDERS,
+    ("tiles", 1, "reversed"),
+)
 HELD_KEYS: Final = 512  # of a ring: copies are one block ahead of the products, and a second one in their stead
 
 
@@ -126,8 +138,8 @@ def default(shape: AttentionShape, device: Device) -> Config:
 
     Those were of heads of 64, 128 and 256 over 1,024 to 16,384 tokens, each launched for 80 ms: sums of blocks as long
     as registers hold, and consumers that take no turns. Three consumers of narrow heads were the faster without a mask
-    (1.16 times, 16,384 tokens), two with one (1.7 times, 4,096). Tiles that differ come in the order that the times of
-    ``gluon_hopper`` let estimate the soonest end of: as far as all times of a tile are in proportion to those.
+    (1.16 times, 16,384 tokens), two with one (1.7 times, 4,096). Tiles that differ come in the order whose end is
+    estimated the soonest: as far as all times of a tile are in proportion to those of 16 bits.
     """
     if (problem := supports(shape, device)) is not None:
         raise InvalidShapeError(problem)
@@ -155,13 +167,12 @@ def _order(shape: AttentionShape, device: Device, consumers: int, block_k: int) 
     """Return workers, section and row order of tiles: those by which the busiest multiprocessor is done the soonest."""
     if not tiles_differ(shape, consumers):
         return _named(*ALIKE_ORDERS[0])
-    times = makespan.TIMES.get(class_of(shape), {}).get((consumers, block_k))
-    if times is None or shape.seq_q > LONGEST:
+    if shape.seq_q > LONGEST:
         return _named("sm", 1, "alternating" if shape.causal else "natural")
 
     def estimated(order: tuple[str, int, str]) -> float:
         config = Config(consumers=consumers, BLOCK_K=block_k, **_named(*order))
-        return makespan.estimate(shape, schedule_of(config, device), times, device.sm_count)
+        return makespan.estimate(shape, schedule_of(config, device), device.sm_count)
 
     return _named(*min(ORDERS, key=estimated))
 

@@ -6,27 +6,23 @@ their number is rounded up, those of a causal mask differ in length, and an orde
 """
 
 import heapq
-from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.search_spaces.flash_attention.tile_times import TileTimes, tile_times
+from autotune.device import Device
+from autotune.search_spaces.flash_attention.tile_work import rough_tiles
 from autotune.search_spaces.flash_attention.warp_groups import ROWS
 from autotune.shape import AttentionShape
+from autotune.space import Config
 
 # Of more tiles, the first heads stand for all, and of more programs the last: what is uneven there is little of all.
 MOST_TILES: Final = 32768
 MOST_PROGRAMS: Final = 1024
-
-
-class ScheduleTimes(NamedTuple):
-    """Microseconds that a multiprocessor is busy with tiles and each program, and that a launch takes in addition."""
-
-    of_tile: TileTimes
-    program: float
-    launch: float
+# Microseconds of a program, and of a launch. Rough: of 2,712 schedules that H200s and H100s of NVIDIA recorded until
+# 2026-11-29 least squares gave 0.8 to 2.9 and 0 to 6.7, by heads.
+PROGRAM, LAUNCH = 2.5, 2.0
 
 
 class TileSchedule(NamedTuple):
@@ -44,68 +40,33 @@ class TileSchedule(NamedTuple):
         return self.consumers * ROWS
 
 
-# By the columns of keys and of values, and with softcap or without: fitted to 2,712 schedules that H200s and H100s of
-# NVIDIA recorded until 2026-11-29 (``python -m benchmarks.schedule_times``). What is not here has too few recordings.
-TIMES: Final[Mapping[tuple[int, int, bool], Mapping[tuple[int, int], ScheduleTimes]]] = {
-    (64, 64, False): {
-        (1, 64): ScheduleTimes(TileTimes(0.32, 0.00, 0.87), 2.85, 1.71),
-        (1, 128): ScheduleTimes(TileTimes(0.55, 0.35, 0.87), 2.85, 1.71),
-        (2, 64): ScheduleTimes(TileTimes(0.65, 0.00, 0.87), 2.85, 1.71),
-        (2, 128): ScheduleTimes(TileTimes(1.11, 0.35, 0.87), 2.85, 1.71),
-        (3, 64): ScheduleTimes(TileTimes(0.99, 0.00, 0.87), 2.85, 1.71),
-        (3, 128): ScheduleTimes(TileTimes(1.48, 0.35, 0.87), 2.85, 1.71),
-    },
-    (96, 128, False): {
-        (2, 64): ScheduleTimes(TileTimes(0.92, 0.57, 0.92), 2.38, 0.00),
-        (2, 128): ScheduleTimes(TileTimes(1.37, 0.70, 0.92), 2.38, 0.00),
-        (3, 64): ScheduleTimes(TileTimes(1.36, 0.57, 0.92), 2.38, 0.00),
-    },
-    (128, 128, False): {
-        (1, 64): ScheduleTimes(TileTimes(0.40, 0.00, 1.10), 2.54, 2.40),
-        (1, 128): ScheduleTimes(TileTimes(0.74, 0.28, 1.10), 2.54, 2.40),
-        (2, 64): ScheduleTimes(TileTimes(0.81, 0.00, 1.10), 2.54, 2.40),
-        (2, 128): ScheduleTimes(TileTimes(1.47, 0.28, 1.10), 2.54, 2.40),
-        (3, 64): ScheduleTimes(TileTimes(1.21, 0.00, 1.10), 2.54, 2.40),
-    },
-    (128, 128, True): {
-        (2, 64): ScheduleTimes(TileTimes(1.38, 0.00, 0.92), 2.75, 3.71),
-        (2, 128): ScheduleTimes(TileTimes(2.78, 3.50, 0.92), 2.75, 3.71),
-        (3, 64): ScheduleTimes(TileTimes(2.28, 0.00, 0.92), 2.75, 3.71),
-    },
-    (192, 128, False): {
-        (2, 64): ScheduleTimes(TileTimes(0.99, 0.00, 1.52), 1.33, 6.67),
-        (2, 128): ScheduleTimes(TileTimes(1.72, 0.70, 1.52), 1.33, 6.67),
-        (3, 64): ScheduleTimes(TileTimes(1.40, 0.00, 1.52), 1.33, 6.67),
-    },
-    (256, 256, False): {
-        (2, 64): ScheduleTimes(TileTimes(1.29, 0.00, 3.75), 0.78, 1.17),
-    },
-    (256, 256, True): {
-        (2, 64): ScheduleTimes(TileTimes(1.78, 0.00, 4.34), 0.78, 2.07),
-    },
-}
+def schedule_of(config: Config, device: Device) -> TileSchedule:
+    """Return the part of a config that says how much each multiprocessor has to do."""
+    count = device.sm_count
+    fewer = {f"sm-{less}": max(1, count - less) for less in (1, 3)}
+    workers = {"tiles": None, "sm": count, **fewer, "2sm": 2 * count}
+    tile = config.integer("consumers"), config.integer("BLOCK_K")
+    return TileSchedule(*tile, workers[str(config["workers"])], config.integer("section"), str(config["row_order"]))
 
 
-def estimate(shape: AttentionShape, schedule: TileSchedule, times: ScheduleTimes, multiprocessors: int) -> float:
-    """Return the microseconds until the busiest of so many multiprocessors is done, from the launch on."""
-    rows = tile_times(shape, schedule.rows, schedule.block_k, times.of_tile)
+def estimate(shape: AttentionShape, schedule: TileSchedule, multiprocessors: int) -> float:
+    """Return the rough microseconds until the busiest of so many multiprocessors is done, from the launch on."""
+    rows = rough_tiles(shape, schedule.rows, schedule.block_k)
     heads = shape.batch * shape.heads
     if schedule.workers is None:  # a tile goes to who is free: before the last ones all are equally busy
         last = min(heads, max(1, MOST_PROGRAMS // len(rows)))
-        evenly = (heads - last) * (float(rows.sum()) + len(rows) * times.program) / multiprocessors
-        return times.launch + evenly + _busiest(rows, last, schedule, times, multiprocessors)
+        evenly = (heads - last) * (float(rows.sum()) + len(rows) * PROGRAM) / multiprocessors
+        return LAUNCH + evenly + _busiest(rows, last, schedule, multiprocessors)
     some = min(heads, max(1, MOST_TILES // len(rows)))
-    return times.launch + _busiest(rows, some, schedule, times, multiprocessors) * heads / some
+    return LAUNCH + _busiest(rows, some, schedule, multiprocessors) * heads / some
 
 
-def _busiest(
-    rows: NDArray[np.float64], heads: int, schedule: TileSchedule, times: ScheduleTimes, multiprocessors: int
-) -> float:
+def _busiest(rows: NDArray[np.float64], heads: int, schedule: TileSchedule, multiprocessors: int) -> float:
     tiles = in_order(rows, heads, schedule.section, schedule.row_order)
     count = len(tiles) if schedule.workers is None else min(schedule.workers, len(tiles))
     shares = np.zeros((-(-len(tiles) // count), count))
     shares.ravel()[: len(tiles)] = tiles
-    programs = shares.sum(axis=0) + times.program
+    programs = shares.sum(axis=0) + PROGRAM
     if count <= multiprocessors:
         return float(programs.max())
     busy: list[float] = programs[:multiprocessors].tolist()
@@ -113,14 +74,6 @@ def _busiest(
     for program in programs[multiprocessors:].tolist():  # each begins where one has ended
         heapq.heapreplace(busy, busy[0] + program)
     return max(busy)
-
-
-def lower_bound(shape: AttentionShape, tile: tuple[int, int], times: ScheduleTimes, multiprocessors: int) -> float:
-    """Return the microseconds that tiles of so many consumers and keys take at least, in whatever order they come."""
-    consumers, block_k = tile
-    rows = tile_times(shape, consumers * ROWS, block_k, times.of_tile)
-    evenly = float(rows.sum()) * shape.batch * shape.heads / multiprocessors
-    return times.launch + times.program + max(evenly, float(rows.max()))
 
 
 def in_order(rows: NDArray[np.float64], heads: int, section: int, row_order: str) -> NDArray[np.float64]:

@@ -8,7 +8,8 @@ from autotune.dtypes import ITEM_BYTES
 from autotune.errors import InvalidShapeError
 from autotune.implementation import Implementation
 from autotune.search_spaces import bounds, compiled_tiles
-from autotune.search_spaces.flash_attention.triton_estimate import estimate
+from autotune.search_spaces.flash_attention import hopper_ranking
+from autotune.search_spaces.flash_attention.hopper_features import TRITON
 from autotune.search_spaces.sources import SHARED, kernel_files
 from autotune.shape import AttentionShape
 from autotune.space import Config, Parameter, Space
@@ -72,10 +73,12 @@ def reject(config: Config, shape: AttentionShape, device: Device) -> str | None:
 def default(shape: AttentionShape, device: Device) -> Config:
     """Return a config that fits every GPU of its family, by the least shared memory that one has.
 
-    It is what is served where no portfolio knows the architecture.
+    It is what is served where no portfolio knows the architecture; on Hopper ``hopper_ranking`` chooses.
     """
     if (problem := supports(shape, device)) is not None:
         raise InvalidShapeError(problem)
+    if (config := hopper_ranking.first_valid(TRITON, shape, device, reject)) is not None:
+        return config
     width = max(bounds.padded_widths(shape.head_dim, shape.head_dim_v))
     tiles = TILES_OF_FLOAT32 if shape.dtype == "float32" else TILES_OF_16_BITS
     block_q, block_k, warps, stages = compiled_tiles.compiled_tile(tiles, width, device) or _usual_tile(
@@ -92,6 +95,11 @@ def default(shape: AttentionShape, device: Device) -> Config:
         loads="pointer",
         **bounds.usual_wave_hints(device, waves=2),
     )
+
+
+def estimate(config: Config, shape: AttentionShape, device: Device) -> float | None:
+    """Return the time of a candidate over that of another one of the shape; None of what networks do not rank."""
+    return hopper_ranking.estimate(TRITON, config, shape, device) if supports(shape, device) is None else None
 
 
 def _usual_tile(shape: AttentionShape, width: int, device: Device) -> compiled_tiles.Tile:

@@ -11,7 +11,7 @@ from autotune.implementation import Implementation
 from autotune.search_spaces import bounds, flash_attention
 from autotune.search_spaces.flash_attention import gluon_hopper_bounds as dense
 from autotune.search_spaces.flash_attention.gluon_hopper import PARAMETERS as DENSE_PARAMETERS
-from autotune.search_spaces.flash_attention.gluon_hopper_default import usual_schedule
+from autotune.search_spaces.flash_attention.usual_schedule import usual_schedule
 from autotune.search_spaces.flash_attention.warp_groups import ROWS
 from autotune.search_spaces.sources import SHARED, kernel_files
 from autotune.shape import AttentionShape

@@ -1,89 +1,32 @@
 """The default of paged decode as recordings have it: candidates in the order of networks that were fitted to trials.
 
-Each network estimates the logarithm of a config's time over that of the best for the same shape, up to an amount that
-all configs of a shape share. Candidates are ranked by the mean of the estimates and what they differ by: of many
-candidates the one that seems the fastest is likely one that is little known, and there the networks disagree. They were
-fitted to what ships in ``results/`` (``python -m benchmarks.fit_decode``); docs/dispatch.md has what they lose.
+``python -m benchmarks.fit_decode`` fits them to what ships in ``results/``; docs/dispatch.md has what they lose.
 """
 
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import cache, lru_cache
-from importlib.resources import files
-from typing import Any, Final, NamedTuple
-from zipfile import BadZipFile
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autotune.device import Device
 from autotune.dtypes import ITEM_BYTES
-from autotune.errors import TableError, one_line
 from autotune.search_spaces import bounds
+from autotune.search_spaces.networks import Networks, name_of, networks_of, opened
 from autotune.search_spaces.paged_decode.decode_features import ConfigColumns, features
 from autotune.search_spaces.paged_decode.decode_merging import MAX_SPLITS_LAST, MIN_SPLITS_HALF, PROGRAMS_PER_SM, SPLITS
 from autotune.search_spaces.paged_decode.decode_sizes import is_wide
-from autotune.shape import PagedShape, Shape
+from autotune.shape import PagedShape
 from autotune.space import Config
 
 NETWORKS: Final = "decode_networks.npz"
-RESTORE: Final = "`git checkout -- search_spaces` in the clone, or installing the package again, brings it back"
-# Standard deviations of estimates. Of the configs chosen for 111 shapes that gained recordings after a fit, 5 of the 77
-# timed took over 1.2 times the best where the mean alone chose, 1 of 70 with this (NVIDIA H200, 2026-11-29).
-CAUTION: Final = 2.0
-AGREED: Final = 64  # the best by the mean, on whose mean all networks are made to agree
+IMPLEMENTATION: Final = "triton"
 KEPT: Final = 4096  # choices
-# Rows at a time: OpenBLAS, which NumPy's wheels have, computes products of up to so many multiplications on one thread.
-# A server's cores are busy, and several threads wait for each other there: a look-up took 30 to 100 ms instead of 9 to
-# 20 (two cores of a Xeon, 2026-11-29).
-PIECE, ONE_THREAD = 128, 2**18
-
 Reject = Callable[[Config, PagedShape, Device], str | None]
-
-Numbers = NDArray[np.floating[Any]]  # of single precision, which takes a third of the time of double
-
 
 # Of a candidate: what is no amount of work. The last two are 1 for ``schedule`` flat, and for ``COMBINE`` last.
 TILE: Final = ("BLOCK_ROWS", "HEADS", "BLOCK_K", "num_warps", "num_stages", "is_flat", "is_last")
-
-
-class Networks(NamedTuple):
-    """Networks of two hidden layers, a slice each, and the range of what they were fitted to.
-
-    ``tiles`` are the tiles that candidates have: a row of ``TILE`` each.
-    """
-
-    low: Numbers  # [features]
-    high: Numbers
-    mean: Numbers
-    scale: Numbers
-    first: Numbers  # [networks, features + 1, hidden]: the last row is added
-    second: Numbers  # [networks, hidden + 1, hidden]
-    last: Numbers  # [networks, hidden]
-    tiles: NDArray[np.int64]  # [tiles, len(TILE)]
-
-    def rank(self, given: Numbers) -> Numbers:
-        """Return a number for each row of features of one shape's configs, the least for what is to be preferred."""
-        scaled = (np.clip(given.astype(np.float32), self.low, self.high) - self.mean) / self.scale
-        pieces = [self._estimate(scaled[begin : begin + PIECE]) for begin in range(0, len(scaled), PIECE)]
-        estimates = np.concatenate(pieces, axis=1)
-        best = np.argsort(estimates.mean(axis=0), kind="stable")[:AGREED]
-        estimates -= estimates[:, best].mean(axis=1, keepdims=True)  # what a network adds to all of a shape
-        ranks: Numbers = estimates.mean(axis=0) + CAUTION * estimates.std(axis=0)
-        return ranks
-
-    def _estimate(self, scaled: Numbers) -> Numbers:
-        """Return each network's estimate for each row of scaled features."""
-        hidden = _swish(scaled @ self.first[:, :-1] + self.first[:, -1:])
-        hidden = _swish(hidden @ self.second[:, :-1] + self.second[:, -1:])
-        estimates: Numbers = (hidden @ self.last[:, :, None])[:, :, 0]
-        return estimates
-
-
-def _swish(values: Numbers) -> Numbers:
-    """Return x * sigmoid(x) (Ramachandran, Zoph and Le, "Searching for Activation Functions", 2017)."""
-    return values / (1.0 + np.exp(-values))
 
 
 @cache
@@ -93,23 +36,19 @@ def read_networks() -> Networks:
     Raises:
         TableError: it is gone or damaged.
     """
-    with _open() as arrays:
-        return Networks(**{name: arrays[name] for name in Networks._fields})
+    with opened(__package__, NETWORKS) as arrays:
+        return networks_of(arrays)
 
 
-@contextmanager
-def _open() -> Iterator[Mapping[str, NDArray[Any]]]:
-    """Open what ships.
+@cache
+def read_tiles() -> NDArray[np.int64]:
+    """Read the tiles that candidates have: a row of ``TILE`` each.
 
     Raises:
-        TableError: it is gone or damaged.
+        TableError: the file is gone or damaged.
     """
-    path = files(__package__) / NETWORKS
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            yield arrays
-    except (OSError, ValueError, KeyError, EOFError, BadZipFile, zlib.error) as error:
-        raise TableError(f"{path}: is damaged: {one_line(error)}; {RESTORE}") from error
+    with opened(__package__, NETWORKS) as arrays:
+        return arrays["tiles"]
 
 
 def is_ranked(shape: PagedShape, device: Device) -> bool:
@@ -126,7 +65,7 @@ def is_ranked(shape: PagedShape, device: Device) -> bool:
 
 def first_valid(shape: PagedShape, device: Device, reject: Reject) -> Config | None:
     """Return the best candidate that is valid; None where none is. It is kept, and that of recorded shapes ships."""
-    if (choice := _recorded_choices().get(name_of(shape, device))) is not None:
+    if (choice := _recorded_choices().get(name_of(IMPLEMENTATION, shape, device))) is not None:
         config = config_of(choice, shape.dtype)
         if reject(config, shape, device) is None:
             return config
@@ -139,15 +78,10 @@ def _first_valid(shape: PagedShape, device: Device, memory_mib: int, reject: Rej
     return next((config for config in ranked(shape, device) if reject(config, shape, device) is None), None)
 
 
-def name_of(shape: Shape, device: Device) -> str:
-    """Name a shape on a model of device."""
-    return f"{device.model!r}: {shape!r}"
-
-
 @cache
 def _recorded_choices() -> Mapping[str, list[int]]:
     """Return what is chosen for recorded shapes, of which tables have hundreds, each as ``choice_of`` writes it."""
-    with _open() as arrays:
+    with opened(__package__, NETWORKS) as arrays:
         return dict(zip(arrays["recorded"].tolist(), arrays["chosen"].tolist(), strict=True))
 
 
@@ -180,7 +114,7 @@ def tile_of(config: Config) -> tuple[int, ...]:
 
 def forget() -> None:
     """Forget what was read and chosen, as after other networks were written."""
-    for kept in (read_networks, candidates, _recorded_choices, _first_valid):
+    for kept in (read_networks, read_tiles, candidates, _recorded_choices, _first_valid):
         kept.cache_clear()
 
 
@@ -215,7 +149,7 @@ def _may_suit(columns: ConfigColumns, shape: PagedShape) -> NDArray[np.bool_]:
 @lru_cache(maxsize=8)
 def candidates(dtype: str) -> tuple[tuple[Config, ...], ConfigColumns]:
     """List every recorded tile with every number of splits, or of programs, and type of partial results."""
-    listed = tuple(config for tile in read_networks().tiles.tolist() for config in _with_amounts(tile, dtype))
+    listed = tuple(config for tile in read_tiles().tolist() for config in _with_amounts(tile, dtype))
     return listed, ConfigColumns.of(listed)
 
 

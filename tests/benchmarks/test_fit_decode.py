@@ -5,18 +5,20 @@ import math
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import numpy as np
 import pytest
 
 from autotune.device import NVIDIA_H200
+from autotune.search_spaces.networks import Networks, name_of
 from autotune.search_spaces.paged_decode.decode_features import ConfigColumns, features
-from autotune.search_spaces.paged_decode.decode_ranking import Networks, name_of, read_networks, tile_of
+from autotune.search_spaces.paged_decode.decode_ranking import read_networks, tile_of
 from autotune.search_spaces.paged_decode.triton import IMPLEMENTATION
 from autotune.shape import PagedShape
-from benchmarks import fit_decode, fitted_defaults
-from benchmarks.fit_decode import FittedShape
-from benchmarks.recorded_shapes import RecordedShape
+from autotune.space import Space
+from benchmarks import fit_decode, fitted_defaults, network_fit
+from benchmarks.network_fit import FittedShape
 
 
 @pytest.fixture(scope="module")
@@ -33,23 +35,20 @@ def recordings() -> list[FittedShape]:
         wanted = 3 if context < 8192 else 6
         losses = np.array([0.1 * abs(math.log2(config.integer("NUM_SPLITS")) - wanted) for config in configs])
         losses -= losses.min()
-        ratios = dict(zip(configs, np.exp(losses).tolist(), strict=True))
-        recorded = RecordedShape(
-            shape=shape, device=NVIDIA_H200, ratios=ratios, default=configs[0], source_hash="", triton="3.6.0"
-        )
         given = features(shape, NVIDIA_H200, ConfigColumns.of(configs))
-        found.append(FittedShape(recorded, tuple(configs), given, losses))
+        found.append(FittedShape(shape, NVIDIA_H200, tuple(configs), given, losses))
     return found
 
 
 def test_a_planted_preference_is_found(recordings: list[FittedShape], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fit_decode, "LEAST_SHAPES", 2)
-    networks = fit_decode.fit(recordings, 2)
+    networks = network_fit.fit(recordings, 2)
     for each in recordings:
-        assert each.losses[np.argmin(networks.rank(each.given))] < 0.06
-    assert len(networks.tiles) > 0
-    assert {tuple(tile) for tile in networks.tiles.tolist()} <= {
-        tile_of(config) for each in recordings for config in each.configs
+        assert network_fit.lost(each.losses, networks.rank(each.given)) < 0.06
+    tiles = fit_decode.choose_tiles(recordings)
+    assert len(tiles) > 0
+    assert {tuple(tile) for tile in tiles.tolist()} <= {
+        tile_of(config) for each in recordings for config in each.candidates
     }
 
 
@@ -57,22 +56,23 @@ def test_shapes_are_left_out_and_what_they_lose_is_kept(
     recordings: list[FittedShape], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[set[str]] = []
-    fit = fit_decode.fit
+    fit = network_fit.fit
 
     def noted(given: list[FittedShape], networks: int) -> Networks:
-        seen.append({repr(each.shape.shape) for each in given})
+        seen.append({repr(each.shape) for each in given})
         return fit(given, 1)
 
-    monkeypatch.setattr(fit_decode, "fit", noted)
-    lost = list(fit_decode.leave_out(recordings))
-    assert [len(each) for each in seen] == [7] * 8 + [8] * (fit_decode.FOLDS - 8)
-    assert {repr(each.shape.shape) for each, _ in lost} == set().union(*seen)
+    monkeypatch.setattr(network_fit, "fit", noted)
+    ranked = list(network_fit.leave_out(recordings))
+    assert [len(each) for each in seen] == [7] * 8 + [8] * (network_fit.FOLDS - 8)
+    assert {repr(each.shape) for each, _ in ranked} == set().union(*seen)
     path = tmp_path / "networks.npz"
-    fit_decode.save(fit(recordings, 1), lost, path)
+    fit_decode.save(fit(recordings, 1), fit_decode.choose_tiles(recordings), ranked, path)
     monkeypatch.setitem(fitted_defaults.FITTED, "paged_decode/triton", path)
-    for each, regret in lost:
-        assert fitted_defaults.is_fitted(IMPLEMENTATION, each.shape.shape)
-        assert fitted_defaults.left_out_loss(IMPLEMENTATION, each.shape.shape, NVIDIA_H200) == pytest.approx(regret)
+    for each, ranks in ranked:
+        assert fitted_defaults.is_fitted(IMPLEMENTATION, each.shape)
+        lost = math.expm1(each.losses[np.argmin(ranks)])
+        assert fitted_defaults.left_out_loss(IMPLEMENTATION, each.shape, NVIDIA_H200) == pytest.approx(lost)
     other = PagedShape(batch=3, heads=8, max_context=2048, head_dim=128)
     assert not fitted_defaults.is_fitted(IMPLEMENTATION, other)
 
@@ -81,24 +81,22 @@ def test_of_another_device_only_shapes_that_it_lacks_are_judged(
     recordings: list[FittedShape], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fitted: list[set[str]] = []
-    fit = fit_decode.fit
+    fit = network_fit.fit
 
     def noted(given: list[FittedShape], networks: int) -> Networks:
-        fitted.append({each.shape.device.name for each in given})
+        fitted.append({each.device.name for each in given})
         return fit(given, 1)
 
-    monkeypatch.setattr(fit_decode, "fit", noted)
-    assert list(fit_decode.leave_out_devices(recordings)) == []  # no other device
+    monkeypatch.setattr(network_fit, "fit", noted)
+    assert list(network_fit.leave_out_devices(recordings)) == []  # no other device
     of_both = [
-        replace(each, shape=replace(each.shape, device=replace(each.shape.device, name=name)))
+        replace(each, device=replace(each.device, name=name))
         for name, some in (("this", recordings), ("other", recordings[:-2]))
         for each in some
     ]
-    lost = list(fit_decode.leave_out_devices(of_both))
+    ranked = list(network_fit.leave_out_devices(of_both))
     assert fitted == [{"other"}]  # which recorded nothing alone
-    assert [(each.shape.device.name, each.shape.shape) for each, _ in lost] == [
-        ("this", each.shape.shape) for each in recordings[-2:]
-    ]
+    assert [(each.device.name, each.shape) for each, _ in ranked] == [("this", each.shape) for each in recordings[-2:]]
 
 
 def test_what_ships_was_fitted_to_what_is_recorded() -> None:
@@ -106,14 +104,19 @@ def test_what_ships_was_fitted_to_what_is_recorded() -> None:
     fitted = fit_decode.read()
     with np.load(fitted_defaults.DECODE_NETWORKS, allow_pickle=False) as arrays:
         recorded, left_out = set(arrays["recorded"].tolist()), set(arrays["left_out"].tolist())
-    assert {name_of(each.shape.shape, each.shape.device) for each in fitted} == recorded, "run benchmarks.fit_decode"
-    several = [each for each in fitted if len(each.configs) > 1]
-    assert {name_of(each.shape.shape, each.shape.device) for each in several} == left_out
+    assert {name_of("triton", each.shape, each.device) for each in fitted} == recorded, "run benchmarks.fit_decode"
+    several = [each for each in fitted if len(each.candidates) > 1]
+    assert {name_of("triton", each.shape, each.device) for each in several} == left_out
     given, networks = np.concatenate([each.given for each in several]), read_networks()
     # Each feature has the mean and the extremes of the one that was fitted.
     np.testing.assert_allclose(given.mean(axis=0), networks.mean, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose((given.min(axis=0), given.max(axis=0)), (networks.low, networks.high), rtol=1e-4)
-    regrets = [regret for each in fitted if each.shape.is_broad and (regret := each.shape.regret(None)) is not None]
-    assert len(regrets) > 0.5 * sum(each.shape.is_broad for each in fitted)
+    broad = [each for each in fitted if each.is_broad]
+    space: Space[Any] = IMPLEMENTATION.space
+    chosen = [(each, space.default(each.shape, each.device)) for each in broad]
+    regrets = [
+        math.expm1(each.losses[each.candidates.index(config)]) for each, config in chosen if config in each.candidates
+    ]
+    assert len(regrets) > 0.5 * len(broad)
     assert median(regrets) < 0.01
     assert sum(regret > 0.08 for regret in regrets) < 0.06 * len(regrets)

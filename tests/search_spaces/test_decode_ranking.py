@@ -4,24 +4,17 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from autotune.device import NVIDIA_H200, Device
-from autotune.errors import TableError
+from autotune.search_spaces.networks import Networks
 from autotune.search_spaces.paged_decode import decode_ranking
 from autotune.search_spaces.paged_decode.decode_default import preferred
 from autotune.search_spaces.paged_decode.decode_features import ConfigColumns, features, named_features
 from autotune.search_spaces.paged_decode.decode_ranking import (
-    AGREED,
-    CAUTION,
-    ONE_THREAD,
-    PIECE,
-    Networks,
     candidates,
     choice_of,
     config_of,
@@ -92,44 +85,6 @@ def test_equal_shares_have_a_mean_of_tiles() -> None:
     assert found["tiles in the mean"] == pytest.approx(evenly)
     assert found["tiles of the longest"] == pytest.approx(math.ceil(evenly))
     assert (found["flat"], found["4 warps"], found["8 warps"]) == (2.0, 2.0, 1.0)
-
-
-def test_networks_compute_what_torch_does() -> None:
-    torch.manual_seed(0)
-    modules = [
-        torch.nn.Sequential(
-            *(torch.nn.Linear(5, 4), torch.nn.SiLU(), torch.nn.Linear(4, 4), torch.nn.SiLU()),
-            torch.nn.Linear(4, 1, bias=False),
-        )
-        for _ in range(3)
-    ]
-    layers = [[each for each in module if isinstance(each, torch.nn.Linear)] for module in modules]
-
-    def stacked(place: int) -> np.ndarray[Any, np.dtype[np.float32]]:
-        both = [torch.cat((each[place].weight.T, each[place].bias[None])).detach() for each in layers]
-        return torch.stack(both).numpy()
-
-    last = torch.stack([each[2].weight[0].detach() for each in layers]).numpy()
-    low, high = np.full(5, -1.0, np.float32), np.full(5, 2.0, np.float32)
-    networks = Networks(low, high, low * 0.5, high, stacked(0), stacked(1), last, np.zeros((0, 7), np.int64))
-    given = torch.randn(AGREED, 5, dtype=torch.float64) * 2
-    scaled = ((given.clamp(-1.0, 2.0) + 0.5) / 2.0).float()
-    estimates = torch.stack([module(scaled)[:, 0] for module in modules]).detach()
-    estimates -= estimates.mean(dim=1, keepdim=True)  # all of them are among the best
-    expected = estimates.mean(dim=0) + CAUTION * estimates.std(dim=0, correction=0)
-    np.testing.assert_allclose(networks.rank(given.numpy()), expected.numpy(), atol=1e-5)
-
-
-@pytest.mark.parametrize("kept", [0, 100, 60_000, None], ids=str)
-def test_networks_that_are_damaged_or_gone_are_named(
-    kept: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = Path(decode_ranking.__file__).with_name(decode_ranking.NETWORKS).read_bytes()
-    if kept is not None:
-        (tmp_path / decode_ranking.NETWORKS).write_bytes(whole[:kept] + bytes(len(whole) - kept))
-    monkeypatch.setattr(decode_ranking, "files", lambda package: tmp_path)
-    with pytest.raises(TableError, match=rf"{decode_ranking.NETWORKS}: is damaged: .*installing the package again"):
-        decode_ranking.read_networks.__wrapped__()
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
@@ -234,14 +189,6 @@ def test_devices_of_one_identity_do_not_share_a_choice_that_depends_on_their_mem
     assert asked == [NVIDIA_H200.memory_mib, less.memory_mib]
     monkeypatch.undo()
     decode_ranking.forget()
-
-
-def test_one_thread_computes_a_piece() -> None:
-    networks = read_networks()
-    assert all(
-        PIECE * inputs * hidden <= ONE_THREAD
-        for inputs, hidden in (networks.first[0, :-1].shape, networks.second[0, :-1].shape)
-    )
 
 
 def test_weights_are_finite_and_belong_to_the_features() -> None:

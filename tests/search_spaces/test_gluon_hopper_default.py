@@ -1,11 +1,15 @@
 """The default of ``gluon_hopper`` where its order of tiles matters most, by the shipped grid that timed it."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from autotune.device import NVIDIA_H200
 from autotune.search_spaces.flash_attention.gluon_hopper import IMPLEMENTATION
-from autotune.search_spaces.flash_attention.gluon_hopper_default import usual_schedule
-from autotune.shape import AttentionShape
+from autotune.search_spaces.flash_attention.tile_times import LONGEST
+from autotune.search_spaces.flash_attention.usual_schedule import usual_schedule
+from autotune.shape import MAX_LENGTH, AttentionShape
 from autotune.table.portfolios import shipped_portfolios
 from autotune.tuning import nearest_rank
 
@@ -37,39 +41,29 @@ def test_softcap_takes_blocks_and_sections_that_won() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "chosen"),
+    "fields",
     [
-        # Short blocks, and four of them, where causal rows or few keys leave much of long ones empty.
-        ((7, 40, 40, 128, 304, True), {"consumers": 2, "BLOCK_K": 64, "slots": 4}),  # 0.94 times as long as two slots
-        ((12, 40, 40, 128, 298, False), {"consumers": 2, "BLOCK_K": 64, "slots": 4}),  # 0.94
-        ((17, 112, 112, 128, 337, True), {"BLOCK_K": 64, "slots": 4}),  # 0.81 times as long as blocks of 128
-        ((2, 40, 10, 128, 328, True), {"BLOCK_K": 64, "slots": 4}),  # 0.91
-        # Estimated to gain between 2.5 and 5 %.
-        ((14, 128, 8, 128, 414, False), {"BLOCK_K": 64}),  # 0.93
-        ((8, 64, 4, 128, 1133, True), {"workers": "sm-1"}),  # 0.96
-        # What begins with the longest tiles or alternates ends evenly.
-        ((2, 32, 4, 128, 13413, True), {"workers": "sm", "section": 1, "row_order": "alternating"}),  # 0.90
-        ((2, 96, 8, 128, 519, True), {"row_order": "reversed"}),
-        # Nothing is recorded of short causal prompts over heads of 96.
-        ((9, 40, 40, 96, 373, True), {"BLOCK_K": 128, "slots": 2}),
+        *({"window": 100, "causal": False}, {"softcap": True, "head_dim": 64}, {"head_dim": 64, "head_dim_v": 128}),
+        *({"seq_q": 100}, {"seq_q": 200, "seq_kv": 150}, {"seq_q": LONGEST + 1}, {"seq_q": MAX_LENGTH}),
     ],
+    ids=str,
 )
-def test_estimates_choose_what_took_less_time(
-    fields: tuple[int, int, int, int, int, bool], chosen: dict[str, object]
-) -> None:
-    """Of the very shapes, drawn, that a search timed on an NVIDIA H200 (2026-11-28; ``benchmarks.served_regret``)."""
-    batch, heads, kv_heads, head_dim, seq, causal = fields
-    shape = AttentionShape(
-        batch=batch, heads=heads, kv_heads=kv_heads, seq_q=seq, head_dim=head_dim, causal=causal, dtype="bfloat16"
-    )
+def test_what_is_not_recorded_takes_the_usual_schedule(fields: dict[str, Any]) -> None:
+    """Of the longest, estimates would take minutes."""
+    sizes: dict[str, Any] = {"batch": 1, "heads": 48, "kv_heads": 8, "seq_q": 640, "head_dim": 128, "causal": True}
+    shape = AttentionShape(**sizes | fields)
     found = IMPLEMENTATION.space.default(shape, NVIDIA_H200)
-    assert {name: found[name] for name in chosen} == chosen
+    assert found == usual_schedule(shape, NVIDIA_H200)
+    assert IMPLEMENTATION.space.estimate(found, shape, NVIDIA_H200) is None
 
 
-def test_no_order_in_natural_rows_where_others_end_as_soon() -> None:
-    """6 x 32 heads of 64 over 555 tokens took 1.22 times as long in it as the best (NVIDIA H200, 2026-11-28)."""
-    shape = AttentionShape(batch=6, heads=32, kv_heads=8, seq_q=555, head_dim=64, causal=True)
-    assert IMPLEMENTATION.space.default(shape, NVIDIA_H200)["row_order"] != "natural"
+@pytest.mark.parametrize("count", [1, 2, 3, 16])
+def test_a_few_multiprocessors_have_a_default(count: int) -> None:
+    """As a part of a GPU may."""
+    device = replace(NVIDIA_H200, sm_count=count)
+    for seq_q, seq_kv in ((129, 43), (129, 1000)):
+        shape = AttentionShape(batch=15, heads=6, kv_heads=2, seq_q=seq_q, seq_kv=seq_kv, head_dim=128, causal=True)
+        assert IMPLEMENTATION.space.why_invalid(IMPLEMENTATION.space.default(shape, device), shape, device) is None
 
 
 def test_a_section_has_not_about_as_many_tiles_as_there_are_multiprocessors() -> None:
