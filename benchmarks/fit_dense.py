@@ -21,7 +21,7 @@ import torch
 from autotune.implementation import Implementation
 from autotune.registry import get_implementation
 from autotune.search_spaces.flash_attention import hopper_ranking
-from autotune.search_spaces.flash_attention.hopper_features import GLUON, TRITON, features
+from autotune.search_spaces.flash_attention.hopper_features import ESTIMATE, GLUON, TRITON, features
 from autotune.search_spaces.flash_attention.hopper_ranking import ShapeClass, class_of_shape, is_rankable, text_of
 from autotune.search_spaces.networks import Networks, name_of
 from autotune.shape import AttentionShape
@@ -162,14 +162,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     rank_nothing()
     recordings = read(given.results)
     joined = join(recordings)
-    networks = network_fit.fit(joined, network_fit.NETWORK_COUNT)
-    ranked = list(network_fit.leave_out(joined))
+    networks = network_fit.fit(joined, network_fit.NETWORK_COUNT, ESTIMATE)
+    ranked = list(network_fit.leave_out(joined, ESTIMATE))
     save(networks, joined, ranked)
     add_choices(recordings)
     size, count = HOPPER_NETWORKS.stat().st_size, len(hopper_ranking.candidates())
     print(f"{len(joined)} shapes, {count} candidates: {HOPPER_NETWORKS.name}, {size} bytes")
     network_fit.print_lost("left out", ranked)
-    network_fit.print_lost("fitted to other devices", network_fit.leave_out_devices(joined))
+    network_fit.print_lost("fitted to other devices", network_fit.leave_out_devices(joined, ESTIMATE))
 
 
 if __name__ == "__main__":

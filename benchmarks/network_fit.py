@@ -1,7 +1,8 @@
 """Fit the networks that rank candidates of one shape: a part of ``benchmarks.fit_decode`` and ``benchmarks.fit_dense``.
 
 A network is fitted to two ends at once: its estimates differ from the logarithms of times as little as possible, near
-the best above all, up to an amount that each shape's share; and what is served, softly, loses the least.
+the best above all, up to an amount that each shape's share; and what is served, softly, loses the least. Where one of
+the features is an estimate of the time, networks are fitted to what that leaves.
 """
 
 import io
@@ -55,8 +56,12 @@ class FittedShape:
         return len(self.candidates) > BROAD
 
 
-def fit(recordings: Sequence[FittedShape], networks: int) -> Networks:
-    """Fit so many networks, each by a seed of its own."""
+def fit(recordings: Sequence[FittedShape], networks: int, estimate: int | None = None) -> Networks:
+    """Fit so many networks, each by a seed of its own.
+
+    Args:
+        estimate: the place of the feature that is the logarithm to base 2 of an estimated time, if there is one.
+    """
     given = np.concatenate([each.given for each in recordings])
     low, high, mean, scale = (
         np.asarray(each, dtype=np.float32)
@@ -64,12 +69,15 @@ def fit(recordings: Sequence[FittedShape], networks: int) -> Networks:
     )
     scaled = [((each.given - mean) / scale).astype(np.float32) for each in recordings]
     losses = [np.minimum(each.losses, MOST).astype(np.float32) for each in recordings]
-    fitted = [_layers(_fit_one(scaled, losses, seed)) for seed in range(networks)]
+    linear = np.zeros_like(scale)
+    if estimate is not None:
+        linear[estimate] = math.log(2) * scale[estimate]  # of scaled features
+    fitted = [_layers(_fit_one(scaled, losses, linear, seed)) for seed in range(networks)]
     first, second, last = (np.stack(layers) for layers in zip(*fitted, strict=True))
-    return Networks(low, high, mean, scale, first, second, last)
+    return Networks(low, high, mean, scale, first, second, last, linear)
 
 
-def _fit_one(given: Sequence[Matrix], losses: Sequence[Matrix], seed: int) -> torch.nn.Sequential:
+def _fit_one(given: Sequence[Matrix], losses: Sequence[Matrix], linear: Matrix, seed: int) -> torch.nn.Sequential:
     torch.manual_seed(seed)
     shuffled = random.Random(seed)
     network = torch.nn.Sequential(
@@ -86,18 +94,23 @@ def _fit_one(given: Sequence[Matrix], losses: Sequence[Matrix], seed: int) -> to
         for begin in range(0, len(order), SHAPES_AT_ONCE):
             some = order[begin : begin + SHAPES_AT_ONCE]
             optimizer.zero_grad()
-            lost = _objective(network, [given[place] for place in some], [losses[place] for place in some])
+            features = np.concatenate([given[place] for place in some])
+            estimates = network(torch.from_numpy(features))[:, 0] + torch.from_numpy(features @ linear)
+            lost = _objective(estimates, [losses[place] for place in some])
             lost.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             schedule.step()
     return network.eval()
 
 
-def _objective(network: torch.nn.Module, given: Sequence[Matrix], losses: Sequence[Matrix]) -> torch.Tensor:
-    """Return the mean over shapes of what estimates and what is served lose."""
-    shapes = len(given)
+def _objective(estimates: torch.Tensor, losses: Sequence[Matrix]) -> torch.Tensor:
+    """Return the mean over shapes of what estimates and what is served lose.
+
+    Args:
+        estimates: of the candidates of all shapes, one shape after the other.
+    """
+    shapes = len(losses)
     of_shape = torch.repeat_interleave(torch.arange(shapes), torch.tensor([len(each) for each in losses]))
-    estimates = network(torch.from_numpy(np.concatenate(given)))[:, 0]
     wanted = torch.from_numpy(np.concatenate(losses))
 
     def sum_by_shape(values: torch.Tensor) -> torch.Tensor:
@@ -122,19 +135,21 @@ def _layers(network: torch.nn.Sequential) -> tuple[Matrix, Matrix, Matrix]:
     return with_added[0], with_added[1], last.weight[0].detach().numpy()
 
 
-def leave_out(recordings: Sequence[FittedShape]) -> Iterator[tuple[FittedShape, Matrix]]:
+def leave_out(recordings: Sequence[FittedShape], estimate: int | None = None) -> Iterator[tuple[FittedShape, Matrix]]:
     """Yield each recording, and how networks that never saw its shape rank its candidates: the least is the best."""
     shapes = sorted({repr(each.shape) for each in recordings})
     random.Random(0).shuffle(shapes)
     for fold in range(FOLDS):
         out = set(shapes[fold::FOLDS])
-        networks = fit([each for each in recordings if repr(each.shape) not in out], NETWORKS_OF_FOLD)
+        networks = fit([each for each in recordings if repr(each.shape) not in out], NETWORKS_OF_FOLD, estimate)
         for each in recordings:
             if repr(each.shape) in out:
                 yield each, networks.rank(each.given)
 
 
-def leave_out_devices(recordings: Sequence[FittedShape]) -> Iterator[tuple[FittedShape, Matrix]]:
+def leave_out_devices(
+    recordings: Sequence[FittedShape], estimate: int | None = None
+) -> Iterator[tuple[FittedShape, Matrix]]:
     """Yield each recording of a shape that one device alone recorded, and how networks rank its candidates that know
     other devices' recordings alone."""
     for name in sorted({each.device.name for each in recordings}):
@@ -142,7 +157,7 @@ def leave_out_devices(recordings: Sequence[FittedShape]) -> Iterator[tuple[Fitte
         known = {each.shape for each in others}
         alone = [each for each in recordings if each.device.name == name and each.shape not in known]
         if others and alone:
-            networks = fit(others, NETWORK_COUNT)
+            networks = fit(others, NETWORK_COUNT, estimate)
             yield from ((each, networks.rank(each.given)) for each in alone)
 
 

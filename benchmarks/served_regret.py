@@ -1,7 +1,8 @@
 """The regret of a user who has tuned nothing: ``python -m benchmarks.served_regret --recorded``, or ``--drawn 60``.
 
 ``--sweeps``: each recorded sweep is left out in turn, with the winners of its shape: the portfolios are computed anew
-without it, and what would be served for the shape is looked up in the sweep, which timed every config. No GPU. Beside
+without it, and what would be served for the shape is looked up in the sweep, which timed every config; a default that
+is fitted to recordings counts by what it was when it was fitted without the shape. No GPU. Beside
 that stands what was to be expected without the sweep: the mean of what the other shapes of its class lost when each of
 them was left out as well, and what ``get_kernel`` said, which wants more measurements of shapes that are more alike.
 Wanted of the sweeps of each implementation of dense attention: at most 1.02 times the best in the geometric mean, and
@@ -43,6 +44,7 @@ from autotune.table import Served, Store, shipped_grid, shipped_sweeps, shipped_
 from benchmarks import drawn_regret
 from benchmarks.console import end_with_reader, open_gpu, parse_count, parse_duration
 from benchmarks.drawn_regret import Decided
+from benchmarks.fitted_defaults import is_fitted, left_out_loss
 from benchmarks.merge import RESULTS
 from benchmarks.problem_parts import deal, parse_part
 from benchmarks.recorded_regret import MIN_TIMED, leave_out_each
@@ -112,11 +114,20 @@ def _without(
         shape,
         config,
         found.provenance,
-        served=left_out.ratios.get(config, math.nan),
-        default=left_out.ratios.get(left_out.default, math.nan),
+        served=_time_without(implementation, left_out, config),
+        default=_time_without(implementation, left_out, left_out.default),
         heuristic=heuristic if heuristic < math.inf else math.nan,
         expected=1.0 + mean_regret(lost) if lost else math.nan,
     )
+
+
+def _time_without(implementation: Implementation[Any], left_out: RecordedShape, config: Config) -> float:
+    """Return the time of a config over that of the best; of a default that was fitted to the shape, of what it was when
+    it was fitted without it; nan where it was not timed."""
+    if config == left_out.default and is_fitted(implementation, left_out.shape):
+        lost = left_out_loss(implementation, left_out.shape, left_out.device)
+        return math.nan if lost is None else 1.0 + lost
+    return left_out.ratios.get(config, math.nan)
 
 
 def summary(ratios: Sequence[float]) -> tuple[float, float]:

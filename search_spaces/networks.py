@@ -43,6 +43,7 @@ class Networks(NamedTuple):
     first: Numbers  # [networks, features + 1, hidden]: the last row is added
     second: Numbers  # [networks, hidden + 1, hidden]
     last: Numbers  # [networks, hidden]
+    linear: Numbers  # [features]: of what all networks add, where an estimate is among the features
 
     def rank(self, given: Numbers) -> Numbers:
         """Return a number for each row of features of one shape's candidates, the least for what is to be preferred."""
@@ -59,7 +60,7 @@ class Networks(NamedTuple):
         hidden = _swish(scaled @ self.first[:, :-1] + self.first[:, -1:])
         hidden = _swish(hidden @ self.second[:, :-1] + self.second[:, -1:])
         estimates: Numbers = (hidden @ self.last[:, :, None])[:, :, 0]
-        return estimates
+        return estimates + scaled @ self.linear
 
 
 def _swish(values: Numbers) -> Numbers:

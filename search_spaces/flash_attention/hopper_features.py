@@ -36,6 +36,8 @@ SHARED_BYTES: Final = 228 * 1024
 TRITON_SLOWER: Final = 1.5  # times that a tile of ``triton`` takes of that of ``gluon_hopper``
 WARP_REGISTERS: Final = 32 * 40  # of a warp, beside what a tile keeps
 
+ESTIMATE: Final = 16  # the place of "end over products"
+
 PARAMETERS: Final[Mapping[str, Mapping[str, tuple[Value, ...]]]] = {
     GLUON: {
         "consumers": (1, 2, 3),

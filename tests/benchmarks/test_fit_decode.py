@@ -58,7 +58,7 @@ def test_shapes_are_left_out_and_what_they_lose_is_kept(
     seen: list[set[str]] = []
     fit = network_fit.fit
 
-    def noted(given: list[FittedShape], networks: int) -> Networks:
+    def noted(given: list[FittedShape], networks: int, estimate: int | None = None) -> Networks:
         seen.append({repr(each.shape) for each in given})
         return fit(given, 1)
 
@@ -83,7 +83,7 @@ def test_of_another_device_only_shapes_that_it_lacks_are_judged(
     fitted: list[set[str]] = []
     fit = network_fit.fit
 
-    def noted(given: list[FittedShape], networks: int) -> Networks:
+    def noted(given: list[FittedShape], networks: int, estimate: int | None = None) -> Networks:
         fitted.append({each.device.name for each in given})
         return fit(given, 1)
 

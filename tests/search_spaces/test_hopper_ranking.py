@@ -12,6 +12,7 @@ from autotune.device import NVIDIA_H200
 from autotune.registry import get_implementation
 from autotune.search_spaces.flash_attention import hopper_ranking
 from autotune.search_spaces.flash_attention.hopper_features import (
+    ESTIMATE,
     GLUON,
     PARAMETERS,
     TRITON,
@@ -57,6 +58,7 @@ def amounts(shape: AttentionShape, candidate: Candidate) -> dict[str, float]:
     """Return the features of one candidate, all as if they were logarithms."""
     found = named_features(shape, NVIDIA_H200, candidate)
     assert list(features(shape, NVIDIA_H200, [candidate])[0]) == pytest.approx(list(found.values()))
+    assert list(found)[ESTIMATE] == "end over products"
     return {name: 2.0**value for name, value in found.items()}
 
 

@@ -32,11 +32,12 @@ def test_networks_compute_what_torch_does() -> None:
         return torch.stack(both).numpy()
 
     last = torch.stack([each[2].weight[0].detach() for each in layers]).numpy()
+    linear = np.array([0.0, 0.5, 0.0, 0.0, 0.0], np.float32)
     low, high = np.full(5, -1.0, np.float32), np.full(5, 2.0, np.float32)
-    ranking = Networks(low, high, low * 0.5, high, stacked(0), stacked(1), last)
+    ranking = Networks(low, high, low * 0.5, high, stacked(0), stacked(1), last, linear)
     given = torch.randn(AGREED, 5, dtype=torch.float64) * 2
     scaled = ((given.clamp(-1.0, 2.0) + 0.5) / 2.0).float()
-    estimates = torch.stack([module(scaled)[:, 0] for module in modules]).detach()
+    estimates = torch.stack([module(scaled)[:, 0] + 0.5 * scaled[:, 1] for module in modules]).detach()
     estimates -= estimates.mean(dim=1, keepdim=True)  # all of them are among the best
     expected = estimates.mean(dim=0) + CAUTION * estimates.std(dim=0, correction=0)
     np.testing.assert_allclose(ranking.rank(given.numpy()), expected.numpy(), atol=1e-5)
