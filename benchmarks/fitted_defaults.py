@@ -11,9 +11,12 @@ import numpy as np
 from autotune.device import Device
 from autotune.implementation import Implementation
 from autotune.search_spaces.flash_attention import hopper_ranking
+from autotune.search_spaces.flash_attention.triton import usual_config
+from autotune.search_spaces.flash_attention.usual_schedule import usual_schedule
 from autotune.search_spaces.networks import name_of
 from autotune.search_spaces.paged_decode import decode_ranking
-from autotune.shape import Shape
+from autotune.shape import AttentionShape, Shape
+from autotune.space import Config
 
 DECODE_NETWORKS: Final = Path(decode_ranking.__file__).resolve().parent / decode_ranking.NETWORKS
 HOPPER_NETWORKS: Final = Path(hopper_ranking.__file__).resolve().parent / hopper_ranking.NETWORKS
@@ -23,6 +26,14 @@ FITTED: Final[dict[str, Path]] = {
     "flash_attention/gluon_hopper": HOPPER_NETWORKS,
     "flash_attention/triton": HOPPER_NETWORKS,
 }
+
+
+def usual_default(implementation: Implementation[Any], shape: AttentionShape, device: Device) -> Config:
+    """Return the default of dense attention by the rule that is left where recordings rank nothing."""
+    rule = {"gluon_hopper": usual_schedule, "triton": usual_config}.get(
+        implementation.name, implementation.space.default
+    )
+    return rule(shape, device)
 
 
 def is_fitted(implementation: Implementation[Any], shape: Shape) -> bool:

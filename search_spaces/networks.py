@@ -7,8 +7,8 @@ many the one that seems the fastest is likely one that is little known, and ther
 """
 
 import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from functools import cache
 from importlib.resources import files
 from typing import Any, Final, NamedTuple
 from zipfile import BadZipFile
@@ -68,14 +68,9 @@ def _swish(values: Numbers) -> Numbers:
     return values / (1.0 + np.exp(-values))
 
 
-def networks_of(arrays: Mapping[str, NDArray[Any]]) -> Networks:
-    """Return the networks among the arrays of a file."""
-    return Networks(**{name: arrays[name] for name in Networks._fields})
-
-
-@contextmanager
-def opened(package: str, name: str) -> Iterator[Mapping[str, NDArray[Any]]]:
-    """Open the arrays of a file that ships in a package.
+@cache
+def read_arrays(package: str, name: str) -> Mapping[str, NDArray[Any]]:
+    """Read the arrays of a file that ships in a package.
 
     Raises:
         TableError: it is gone or damaged.
@@ -83,9 +78,14 @@ def opened(package: str, name: str) -> Iterator[Mapping[str, NDArray[Any]]]:
     path = files(package) / name
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            yield arrays
+            return {each: arrays[each] for each in arrays.files}
     except (OSError, ValueError, KeyError, EOFError, BadZipFile, zlib.error) as error:
         raise TableError(f"{path}: is damaged: {one_line(error)}; {RESTORE}") from error
+
+
+def networks_in(arrays: Mapping[str, NDArray[Any]]) -> Networks:
+    """Return the networks among the arrays of a file."""
+    return Networks(**{name: arrays[name] for name in Networks._fields})
 
 
 def name_of(implementation: str, shape: Shape, device: Device) -> str:

@@ -8,15 +8,16 @@ is the faster, too. docs/dispatch.md has what they lose.
 import json
 from collections.abc import Callable, Mapping
 from functools import cache, lru_cache
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autotune.device import Device
 from autotune.dtypes import ITEM_BYTES
 from autotune.search_spaces.flash_attention.hopper_features import features
 from autotune.search_spaces.flash_attention.tile_times import LONGEST, class_of
-from autotune.search_spaces.networks import Networks, name_of, networks_of, opened
+from autotune.search_spaces.networks import Networks, name_of, networks_in, read_arrays
 from autotune.shape import AttentionShape
 from autotune.space import Config
 from autotune.trial import Candidate
@@ -31,6 +32,10 @@ Reject = Callable[[Config, AttentionShape, Device], str | None]
 ShapeClass = tuple[int, int, bool, bool, bool]
 
 
+def _arrays() -> Mapping[str, NDArray[Any]]:
+    return read_arrays(__package__, NETWORKS)
+
+
 @cache
 def read_networks() -> Networks:
     """Read what ships.
@@ -38,8 +43,7 @@ def read_networks() -> Networks:
     Raises:
         TableError: it is gone or damaged.
     """
-    with opened(__package__, NETWORKS) as arrays:
-        return networks_of(arrays)
+    return networks_in(_arrays())
 
 
 @cache
@@ -49,8 +53,7 @@ def candidates() -> tuple[Candidate, ...]:
     Raises:
         TableError: the file is gone or damaged.
     """
-    with opened(__package__, NETWORKS) as arrays:
-        return tuple(map(candidate_of, arrays["candidates"].tolist()))
+    return tuple(map(candidate_of, _arrays()["candidates"].tolist()))
 
 
 def text_of(candidate: Candidate) -> str:
@@ -67,20 +70,18 @@ def candidate_of(text: str) -> Candidate:
 @cache
 def _classes() -> frozenset[ShapeClass]:
     """Return the classes of which enough shapes are recorded."""
-    with opened(__package__, NETWORKS) as arrays:
-        return frozenset((k, v, bool(s), bool(c), bool(w)) for k, v, s, c, w in arrays["classes"].tolist())
+    return frozenset((k, v, bool(s), bool(c), bool(w)) for k, v, s, c, w in _arrays()["classes"].tolist())
 
 
 @cache
 def _recorded_choices() -> Mapping[str, int]:
     """Return what is chosen for recorded shapes, of which tables have hundreds, as places among the candidates."""
-    with opened(__package__, NETWORKS) as arrays:
-        return dict(zip(arrays["recorded"].tolist(), arrays["chosen"].tolist(), strict=True))
+    return dict(zip(_arrays()["recorded"].tolist(), _arrays()["chosen"].tolist(), strict=True))
 
 
 def forget() -> None:
     """Forget what was read and chosen, as after other networks were written."""
-    for kept in (read_networks, candidates, _classes, _recorded_choices, _ranked):
+    for kept in (read_arrays, read_networks, candidates, _classes, _recorded_choices, _ranked):
         kept.cache_clear()
 
 

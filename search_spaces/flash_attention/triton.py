@@ -73,12 +73,15 @@ def reject(config: Config, shape: AttentionShape, device: Device) -> str | None:
 def default(shape: AttentionShape, device: Device) -> Config:
     """Return a config that fits every GPU of its family, by the least shared memory that one has.
 
-    It is what is served where no portfolio knows the architecture; on Hopper ``hopper_ranking`` chooses.
+    On Hopper ``hopper_ranking`` chooses; elsewhere it is what is served where no portfolio knows the architecture.
     """
     if (problem := supports(shape, device)) is not None:
         raise InvalidShapeError(problem)
-    if (config := hopper_ranking.first_valid(TRITON, shape, device, reject)) is not None:
-        return config
+    return hopper_ranking.first_valid(TRITON, shape, device, reject) or usual_config(shape, device)
+
+
+def usual_config(shape: AttentionShape, device: Device) -> Config:
+    """Return the default of a shape that is supported by the rule that no recording chose."""
     width = max(bounds.padded_widths(shape.head_dim, shape.head_dim_v))
     tiles = TILES_OF_FLOAT32 if shape.dtype == "float32" else TILES_OF_16_BITS
     block_q, block_k, warps, stages = compiled_tiles.compiled_tile(tiles, width, device) or _usual_tile(

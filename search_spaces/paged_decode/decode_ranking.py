@@ -5,7 +5,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from autotune.device import Device
 from autotune.dtypes import ITEM_BYTES
 from autotune.search_spaces import bounds
-from autotune.search_spaces.networks import Networks, name_of, networks_of, opened
+from autotune.search_spaces.networks import Networks, name_of, networks_in, read_arrays
 from autotune.search_spaces.paged_decode.decode_features import ConfigColumns, features
 from autotune.search_spaces.paged_decode.decode_merging import MAX_SPLITS_LAST, MIN_SPLITS_HALF, PROGRAMS_PER_SM, SPLITS
 from autotune.search_spaces.paged_decode.decode_sizes import is_wide
@@ -29,6 +29,10 @@ Reject = Callable[[Config, PagedShape, Device], str | None]
 TILE: Final = ("BLOCK_ROWS", "HEADS", "BLOCK_K", "num_warps", "num_stages", "is_flat", "is_last")
 
 
+def _arrays() -> Mapping[str, NDArray[Any]]:
+    return read_arrays(__package__, NETWORKS)
+
+
 @cache
 def read_networks() -> Networks:
     """Read what ships.
@@ -36,19 +40,16 @@ def read_networks() -> Networks:
     Raises:
         TableError: it is gone or damaged.
     """
-    with opened(__package__, NETWORKS) as arrays:
-        return networks_of(arrays)
+    return networks_in(_arrays())
 
 
-@cache
 def read_tiles() -> NDArray[np.int64]:
     """Read the tiles that candidates have: a row of ``TILE`` each.
 
     Raises:
         TableError: the file is gone or damaged.
     """
-    with opened(__package__, NETWORKS) as arrays:
-        return arrays["tiles"]
+    return _arrays()["tiles"]
 
 
 def is_ranked(shape: PagedShape, device: Device) -> bool:
@@ -81,8 +82,7 @@ def _first_valid(shape: PagedShape, device: Device, memory_mib: int, reject: Rej
 @cache
 def _recorded_choices() -> Mapping[str, list[int]]:
     """Return what is chosen for recorded shapes, of which tables have hundreds, each as ``choice_of`` writes it."""
-    with opened(__package__, NETWORKS) as arrays:
-        return dict(zip(arrays["recorded"].tolist(), arrays["chosen"].tolist(), strict=True))
+    return dict(zip(_arrays()["recorded"].tolist(), _arrays()["chosen"].tolist(), strict=True))
 
 
 def choice_of(config: Config) -> list[int]:
@@ -114,7 +114,7 @@ def tile_of(config: Config) -> tuple[int, ...]:
 
 def forget() -> None:
     """Forget what was read and chosen, as after other networks were written."""
-    for kept in (read_networks, read_tiles, candidates, _recorded_choices, _first_valid):
+    for kept in (read_arrays, read_networks, candidates, _recorded_choices, _first_valid):
         kept.cache_clear()
 
 

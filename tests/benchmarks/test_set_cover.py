@@ -20,6 +20,8 @@ from benchmarks.recorded_shapes import RecordedShape, find_behind, read_recordin
 from benchmarks.set_cover import assign, cover
 from tests import sample
 
+pytestmark = pytest.mark.usefixtures("nothing_ranked")
+
 A, B, C, D = sample.FAST, *(sample.config(num_stages=stages) for stages in (3, 4, 5))
 FILLERS: Final = [
     sample.config(BLOCK_K=block_k, num_stages=stages, loads="pointer")

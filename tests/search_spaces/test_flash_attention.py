@@ -12,7 +12,7 @@ from autotune.device import ARCHITECTURES, NVIDIA_H200, Device
 from autotune.dtypes import QUERY_DTYPES
 from autotune.search_spaces.bounds import padded_widths
 from autotune.search_spaces.flash_attention.operation import cost, visible_pairs
-from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION
+from autotune.search_spaces.flash_attention.triton import IMPLEMENTATION, usual_config
 from autotune.shape import AttentionShape
 from autotune.space import Config
 
@@ -94,7 +94,7 @@ def test_tiles_that_large_shared_memory_has_room_for() -> None:
     assert small < large
 
 
-VALID = SPACE.default(shape_of(), NVIDIA_H200)
+VALID = usual_config(shape_of(), NVIDIA_H200)
 
 
 @pytest.mark.parametrize(

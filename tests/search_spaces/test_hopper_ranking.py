@@ -137,6 +137,9 @@ def test_the_first_valid_candidate_is_the_default(name: str) -> None:
         device = replace(NVIDIA_H200, sm_count=(132, 16, 114)[place % 3])
         default = space.default(shape, device)
         assert space.why_invalid(default, shape, device) is None
+        if not is_ranked(shape, device):
+            assert (head_dim, shape.causal) == (96, True)  # too few are recorded
+            continue
         own = (each.config for each in ranked(shape, device) if each.implementation == name)
         assert default == next(each for each in own if not space.why_invalid(each, shape, device))
         estimates = [
@@ -154,7 +157,7 @@ def test_the_first_valid_candidate_is_the_default(name: str) -> None:
             {"seq_q": 300, "seq_kv": 200},
             {"dtype": "float32"},
             {"sinks": True},
-            {"attn_mask": "bool[1,1,Q,K]"},
+            {"attn_mask": "boolean"},
         ),
         *({"softcap": True, "head_dim": 64}, {"window": 100}, {"head_dim": 512}),
     ],

@@ -2,10 +2,14 @@
 
 from pathlib import Path
 
+import pytest
+
 from autotune.likeness import likeness
 from benchmarks.model_grid.knowledge import ENOUGH, FIRST, Knowledge, neighbours
 from tests import sample
 from tests.benchmarks.model_grid.fake_gpu import DENSE, GOOD, H100, Gpu, cells, dense, recording
+
+pytestmark = pytest.mark.usefixtures("nothing_ranked")
 
 
 def test_a_search_goes_on_only_where_it_paid(gpu: Gpu, tmp_path: Path) -> None:

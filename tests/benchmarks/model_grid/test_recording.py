@@ -25,6 +25,8 @@ from benchmarks.model_grid.recording import SAFETY, SHIP_SECONDS, GridRecording
 from tests import sample
 from tests.benchmarks.model_grid.fake_gpu import DENSE, FLASH, GOOD, H100, WRONG, Gpu, cells, dense, recording
 
+pytestmark = pytest.mark.usefixtures("nothing_ranked")
+
 
 def command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *words: str) -> int:
     folders = ("--store", str(tmp_path / "store"), "--results", str(tmp_path / "results"))

@@ -221,7 +221,7 @@ def test_without_a_gpu_the_recorded_sweeps_answer_for_the_blocks() -> None:
         if (trials := sweep.trials())[0].shape.as_dict()
         == {**blocks.shape_of(512).as_dict(), "batch": 32, "heads": 32, "kv_heads": 32}
     )
-    wanted = {"loads": "pointer", "num_warps": 4, "num_stages": 3}
+    wanted = {"loads": "descriptor", "num_warps": 4, "num_stages": 3}
     times = {
         (trial.config["BLOCK_Q"], trial.config["BLOCK_K"]): trial.timing
         for trial in trials
