@@ -46,12 +46,6 @@ def ranked_implementations() -> list[Implementation[Any]]:
     return [get_implementation("flash_attention", name) for name in (GLUON, TRITON)]
 
 
-def rank_nothing() -> None:
-    """Let defaults be rules while recordings are read, whatever the networks that ship were fitted to."""
-    network_fit.add_arrays(HOPPER_NETWORKS, {"classes": np.zeros((0, 5), dtype=np.int64)})
-    hopper_ranking.forget()
-
-
 def read(results: Path = RESULTS) -> Recordings:
     """Read what both implementations recorded of shapes whose candidates networks may rank."""
     return {
@@ -159,8 +153,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--results", type=Path, default=RESULTS, help="the tables [default: results/]")
     given = parser.parse_args(arguments)
     torch.set_num_threads(1)  # sums in one order, whatever a machine has
-    rank_nothing()
-    recordings = read(given.results)
+    with hopper_ranking.nothing_ranked():  # whatever the networks that ship were fitted to
+        recordings = read(given.results)
     joined = join(recordings)
     networks = network_fit.fit(joined, network_fit.NETWORK_COUNT, ESTIMATE)
     ranked = list(network_fit.leave_out(joined, ESTIMATE))

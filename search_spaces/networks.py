@@ -6,6 +6,7 @@ many the one that seems the fastest is likely one that is little known, and ther
 ``benchmarks.fit_decode`` and ``benchmarks.fit_dense`` fit them to what ships in ``results/``.
 """
 
+import warnings
 import zlib
 from collections.abc import Mapping
 from functools import cache
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.device import Device
-from autotune.errors import TableError, one_line
+from autotune.errors import one_line
 from autotune.shape import Shape
 
 RESTORE: Final = "`git checkout -- search_spaces` in the clone, or installing the package again, brings it back"
@@ -70,17 +71,15 @@ def _swish(values: Numbers) -> Numbers:
 
 @cache
 def read_arrays(package: str, name: str) -> Mapping[str, NDArray[Any]]:
-    """Read the arrays of a file that ships in a package.
-
-    Raises:
-        TableError: it is gone or damaged.
-    """
+    """Read the arrays of a file that ships in a package; none of one that is gone or damaged, with a warning."""
     path = files(package) / name
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             return {each: arrays[each] for each in arrays.files}
-    except (OSError, ValueError, KeyError, EOFError, BadZipFile, zlib.error) as error:
-        raise TableError(f"{path}: is damaged: {one_line(error)}; {RESTORE}") from error
+    except (OSError, ValueError, KeyError, EOFError, RuntimeError, BadZipFile, zlib.error) as error:
+        message = f"{path}: is damaged, so that rules choose defaults: {one_line(error)}; {RESTORE}"
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
+        return {}
 
 
 def networks_in(arrays: Mapping[str, NDArray[Any]]) -> Networks:

@@ -1,5 +1,7 @@
 """Settings of all tests."""
 
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import settings
 
@@ -9,10 +11,11 @@ settings.load_profile("untimed")
 
 
 @pytest.fixture
-def nothing_ranked(monkeypatch: pytest.MonkeyPatch) -> None:
+def nothing_ranked(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let defaults of dense attention be rules, and no default be fitted to recordings."""
     from autotune.search_spaces.flash_attention import hopper_ranking
     from benchmarks import fitted_defaults
 
-    monkeypatch.setattr(hopper_ranking, "is_ranked", lambda shape, device: False)
     monkeypatch.setattr(fitted_defaults, "FITTED", {})
+    with hopper_ranking.nothing_ranked():
+        yield

@@ -10,23 +10,20 @@ from autotune.dtypes import QUANTIZED_DTYPES
 from autotune.errors import InvalidShapeError
 from autotune.implementation import Implementation
 from autotune.search_spaces import bounds
-from autotune.search_spaces.flash_attention import makespan
 from autotune.search_spaces.flash_attention.byte_groups import byte_widths, value_parts
 from autotune.search_spaces.flash_attention.gluon_hopper_bounds import (
     BARRIER_BYTES,
     GROUP_THREADS,
     indifferent,
-    tiles_differ,
     too_deep,
     too_few_consumers,
 )
-from autotune.search_spaces.flash_attention.makespan import schedule_of
-from autotune.search_spaces.flash_attention.tile_times import LONGEST
+from autotune.search_spaces.flash_attention.tile_order import soonest_order
 from autotune.search_spaces.flash_attention.usual_schedule import LONG
 from autotune.search_spaces.flash_attention.warp_groups import REGISTERS, ROWS
 from autotune.search_spaces.sources import SHARED, kernel_files
 from autotune.shape import AttentionShape
-from autotune.space import Config, Parameter, Space, Value
+from autotune.space import Config, Parameter, Space
 
 PARAMETERS: Final = (
     Parameter("consumers", (1, 2, 3)),  # groups of four warps, of 64 rows of queries each
@@ -51,17 +48,6 @@ STEP: Final = 16  # elements that tensor maps take rows of multiples of
 # Each 32 keys sums may be off by another 33 x 2 ** -13 of themselves (docs/fp8-forward.md), weights by 2 ** -4 in all.
 RUNNING_KEYS: Final = 2**9 * 32 // 33
 FEW_KEYS: Final = 512  # that a row sees: of more, short blocks waste little on the edges of a mask
-# Workers, section and row order of what is tried: where all tiles of a head are alike, and where they differ. Of equal
-# estimates the first counts: what begins with the longest tiles of several heads ends evenly even where they err.
-WORKERS: Final = ("sm", "sm-1", "2sm")
-ALIKE_ORDERS: Final = tuple((workers, 1, "natural") for workers in WORKERS)
-ORDERS: Final = (
-    *(("sm", section, "reversed") for section in (4, 16)),
-    *((workers, section, "reversed") for section in (4, 16) for workers in WORKERS[1:]),
-    *((workers, 1, "alternating") for workers in WORKERS),
-    *ALIKE_ORDERS,
-    ("tiles", 1, "reversed"),
-)
 HELD_KEYS: Final = 512  # of a ring: copies are one block ahead of the products, and a second one in their stead
 
 
@@ -159,26 +145,8 @@ def default(shape: AttentionShape, device: Device) -> Config:
         ping_pong="off",
         values="early",
         sums="block",
-        **_order(shape, device, consumers, block_k),
+        **soonest_order(shape, device, consumers, block_k),
     )
-
-
-def _order(shape: AttentionShape, device: Device, consumers: int, block_k: int) -> dict[str, Value]:
-    """Return workers, section and row order of tiles: those by which the busiest multiprocessor is done the soonest."""
-    if not tiles_differ(shape, consumers):
-        return _named(*ALIKE_ORDERS[0])
-    if shape.seq_q > LONGEST:
-        return _named("sm", 1, "alternating" if shape.causal else "natural")
-
-    def estimated(order: tuple[str, int, str]) -> float:
-        config = Config(consumers=consumers, BLOCK_K=block_k, **_named(*order))
-        return makespan.estimate(shape, schedule_of(config, device), device.sm_count)
-
-    return _named(*min(ORDERS, key=estimated))
-
-
-def _named(workers: str, section: int, row_order: str) -> dict[str, Value]:
-    return {"workers": workers, "section": section, "row_order": row_order}
 
 
 IMPLEMENTATION: Final = Implementation(

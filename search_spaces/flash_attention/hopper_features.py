@@ -142,8 +142,9 @@ def _of_shape(shape: AttentionShape, device: Device) -> dict[str, float]:
 def _products(shape: AttentionShape, device: Device) -> float:
     """Return the microseconds of all matrix products of scores that are seen, shared evenly."""
     seen = keys_seen(shape)
-    hidden = seen * (seen - 1) / 2 if shape.causal and shape.seq_q >= seen else 0  # of the first rows
-    pairs = shape.seq_q * seen - hidden
+    lacking = max(0, seen - 1 - (shape.seq_kv - shape.seq_q)) if shape.causal else 0  # keys of the first row
+    rows = min(lacking, shape.seq_q)  # each of which lacks one key less
+    pairs = shape.seq_q * seen - rows * lacking + rows * (rows - 1) / 2
     return 2 * pairs * shape.batch * shape.heads * sum(widths(shape)) / MULTIPLIED / device.sm_count
 
 

@@ -6,7 +6,8 @@ is the faster, too. docs/dispatch.md has what they lose.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache, lru_cache
 from typing import Any, Final
 
@@ -24,11 +25,14 @@ from autotune.trial import Candidate
 
 NETWORKS: Final = "hopper_networks.npz"
 FEWEST_QUERIES: Final = 128  # the shortest recorded sequence has 129
-KEPT: Final = 256  # shapes
+KEPT: Final = 4096  # choices
+KEPT_RANKS: Final = 16  # shapes, each of which a look-up asks for several times
+
+_is_off = False  # while ``nothing_ranked``
 
 Reject = Callable[[Config, AttentionShape, Device], str | None]
-# The columns of keys and of values of a tile, and True with softcap, a causal mask and a window: what of a shape no
-# other one stands for.
+# The columns of keys and of values of a tile, and True with softcap, with a window, and with one that is not causal:
+# what of a shape no other one stands for.
 ShapeClass = tuple[int, int, bool, bool, bool]
 
 
@@ -38,21 +42,13 @@ def _arrays() -> Mapping[str, NDArray[Any]]:
 
 @cache
 def read_networks() -> Networks:
-    """Read what ships.
-
-    Raises:
-        TableError: it is gone or damaged.
-    """
+    """Return what ships; nothing is ranked where that is gone or damaged."""
     return networks_in(_arrays())
 
 
 @cache
 def candidates() -> tuple[Candidate, ...]:
-    """List what is ranked.
-
-    Raises:
-        TableError: the file is gone or damaged.
-    """
+    """List what is ranked."""
     return tuple(map(candidate_of, _arrays()["candidates"].tolist()))
 
 
@@ -69,8 +65,9 @@ def candidate_of(text: str) -> Candidate:
 
 @cache
 def _classes() -> frozenset[ShapeClass]:
-    """Return the classes of which enough shapes are recorded."""
-    return frozenset((k, v, bool(s), bool(c), bool(w)) for k, v, s, c, w in _arrays()["classes"].tolist())
+    """Return the classes of which enough shapes are recorded; none where the file is gone or damaged."""
+    listed = _arrays().get("classes", np.zeros((0, 5)))
+    return frozenset((k, v, bool(cap), bool(window), bool(both)) for k, v, cap, window, both in listed.tolist())
 
 
 @cache
@@ -81,13 +78,25 @@ def _recorded_choices() -> Mapping[str, int]:
 
 def forget() -> None:
     """Forget what was read and chosen, as after other networks were written."""
-    for kept in (read_arrays, read_networks, candidates, _classes, _recorded_choices, _ranked):
+    for kept in (read_arrays, read_networks, candidates, _classes, _recorded_choices, _first_valid, _ranked):
         kept.cache_clear()
+
+
+@contextmanager
+def nothing_ranked() -> Iterator[None]:
+    """Let defaults be rules, as while recordings are read that other networks are fitted to."""
+    global _is_off
+    before, _is_off = _is_off, True
+    try:
+        yield
+    finally:
+        _is_off = before
 
 
 def class_of_shape(shape: AttentionShape) -> ShapeClass:
     """Return the class of a shape."""
-    return *class_of(shape), shape.causal, shape.window is not None
+    has_window = shape.window is not None
+    return *class_of(shape), has_window, has_window and not shape.causal
 
 
 def is_rankable(shape: AttentionShape, device: Device) -> bool:
@@ -103,7 +112,7 @@ def is_rankable(shape: AttentionShape, device: Device) -> bool:
 
 def is_ranked(shape: AttentionShape, device: Device) -> bool:
     """Return True for rankable shapes of a class that is recorded."""
-    return is_rankable(shape, device) and class_of_shape(shape) in _classes()
+    return not _is_off and is_rankable(shape, device) and class_of_shape(shape) in _classes()
 
 
 def first_valid(implementation: str, shape: AttentionShape, device: Device, reject: Reject) -> Config | None:
@@ -117,12 +126,21 @@ def first_valid(implementation: str, shape: AttentionShape, device: Device, reje
         config = candidates()[place].config
         if reject(config, shape, device) is None:
             return config
+    return _first_valid(implementation, shape, device, device.memory_mib, reject)
+
+
+@lru_cache(maxsize=KEPT)
+def _first_valid(
+    implementation: str, shape: AttentionShape, device: Device, memory_mib: int, reject: Reject
+) -> Config | None:
+    """Choose, for a device that has so much memory, of which its identity has but the step."""
     own = (each.config for each in ranked(shape, device) if each.implementation == implementation)
     return next((config for config in own if reject(config, shape, device) is None), None)
 
 
 def estimate(implementation: str, config: Config, shape: AttentionShape, device: Device) -> float | None:
-    """Return the time of a candidate over that of another one of the shape; None of what is not ranked."""
+    """Return a number in proportion to the expected time of a candidate, more where networks disagree; None of what is
+    not ranked. It compares the candidates of one shape alone."""
     if not is_ranked(shape, device):
         return None
     rank = ranked(shape, device).get(Candidate(implementation, config))
@@ -130,7 +148,7 @@ def estimate(implementation: str, config: Config, shape: AttentionShape, device:
 
 
 def ranked(shape: AttentionShape, device: Device) -> Mapping[Candidate, float]:
-    """Return the logarithm of the time of each candidate over that of another one, the best first.
+    """Return the logarithm of what ``estimate`` returns of each candidate, the best first.
 
     Some may not be valid for the shape.
 
@@ -143,9 +161,9 @@ def ranked(shape: AttentionShape, device: Device) -> Mapping[Candidate, float]:
     return _ranked(shape, device, device.memory_mib)
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=KEPT_RANKS)
 def _ranked(shape: AttentionShape, device: Device, memory_mib: int) -> Mapping[Candidate, float]:
-    """Rank, for a device that has so much memory, of which its identity has but the step."""
+    """Rank for a device that has so much memory."""
     listed = candidates()
     ranks = read_networks().rank(features(shape, device, listed))
     return {listed[place]: float(ranks[place]) for place in np.argsort(ranks, kind="stable")}

@@ -22,7 +22,7 @@ class TileTimes(NamedTuple):
 
 
 def class_of(shape: AttentionShape) -> tuple[int, int, bool]:
-    """Return the columns of keys and of values of a tile, and True with softcap: what times are fitted by."""
+    """Return the columns of keys and of values of a tile, and True with softcap: what rough times depend on."""
     parts, width_k, width_v = part_widths(shape.head_dim, shape.head_dim_v)
     return parts * width_k, width_v, bool(shape.softcap)
 

@@ -101,7 +101,7 @@ def usual_config(shape: AttentionShape, device: Device) -> Config:
 
 
 def estimate(config: Config, shape: AttentionShape, device: Device) -> float | None:
-    """Return the time of a candidate over that of another one of the shape; None of what networks do not rank."""
+    """Return a number in proportion to the expected time, of one shape alone; None of what networks do not rank."""
     return hopper_ranking.estimate(TRITON, config, shape, device) if supports(shape, device) is None else None
 
 

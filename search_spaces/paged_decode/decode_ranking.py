@@ -35,20 +35,12 @@ def _arrays() -> Mapping[str, NDArray[Any]]:
 
 @cache
 def read_networks() -> Networks:
-    """Read what ships.
-
-    Raises:
-        TableError: it is gone or damaged.
-    """
+    """Return what ships; nothing is ranked where that is gone or damaged."""
     return networks_in(_arrays())
 
 
 def read_tiles() -> NDArray[np.int64]:
-    """Read the tiles that candidates have: a row of ``TILE`` each.
-
-    Raises:
-        TableError: the file is gone or damaged.
-    """
+    """Return the tiles that candidates have: a row of ``TILE`` each."""
     return _arrays()["tiles"]
 
 
@@ -61,6 +53,7 @@ def is_ranked(shape: PagedShape, device: Device) -> bool:
         and shape.kv_dtype in (shape.dtype, "float8_e4m3fn")
         and not is_wide(shape)
         and device.has("wgmma")
+        and bool(_arrays())
     )
 
 

@@ -62,21 +62,9 @@ def test_each_implementation_keeps_what_it_loses_against_its_own_best(
 
 
 def test_a_class_of_few_shapes_is_not_ranked() -> None:
-    few = [recording(seq, causal=True) for seq in (2048, 3072, 4096)]
+    few = [recording(seq, causal=True, window=100) for seq in (2048, 3072, 4096)]
     assert fit_dense.classes_of([*RECORDINGS, *few]) == [(64, 64, False, False, False)]
     assert fit_dense.classes_of([*RECORDINGS, *few, few[0]]) == [(64, 64, False, False, False)]  # three shapes still
-
-
-def test_nothing_is_ranked_while_recordings_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "networks.npz"
-    path.write_bytes(fitted_defaults.HOPPER_NETWORKS.read_bytes())
-    monkeypatch.setattr(fit_dense, "HOPPER_NETWORKS", path)
-    fit_dense.rank_nothing()
-    with np.load(path, allow_pickle=False) as arrays, np.load(fitted_defaults.HOPPER_NETWORKS) as shipped:
-        assert len(arrays["classes"]) == 0
-        assert set(arrays.files) == set(shipped.files)
-        np.testing.assert_array_equal(arrays["first"], shipped["first"])
-    hopper_ranking.forget()
 
 
 def test_what_ships_was_fitted_to_what_is_recorded() -> None:
@@ -85,8 +73,18 @@ def test_what_ships_was_fitted_to_what_is_recorded() -> None:
     fitted = fit_dense.join(recordings)
     with np.load(fitted_defaults.HOPPER_NETWORKS, allow_pickle=False) as arrays:
         left_out, listed = set(arrays["left_out"].tolist()), arrays["candidates"].tolist()
+        classes, recorded = list(map(tuple, arrays["classes"].tolist())), set(arrays["recorded"].tolist())
     names = {name_of(own.implementation, each.shape, each.device) for each in fitted for own in each.candidates}
     assert names == left_out, "run benchmarks.fit_dense"
+    assert classes == fit_dense.classes_of(fitted)
+    assert recorded == {
+        name_of(name, each.shape, each.device)
+        for each in (each for own in recordings.values() for each in own)
+        for name, implementation in IMPLEMENTATIONS.items()
+        if isinstance(each.shape, AttentionShape)
+        and hopper_ranking.is_ranked(each.shape, each.device)
+        and implementation.supports(each.shape, each.device) is None
+    }
     assert [candidate_of(text) for text in listed] == fit_dense.choose_candidates(fitted)
     given, networks = np.concatenate([each.given for each in fitted]), read_networks()
     np.testing.assert_allclose(given.mean(axis=0), networks.mean, rtol=1e-4, atol=1e-4)

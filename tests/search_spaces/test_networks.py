@@ -1,5 +1,6 @@
 """Networks that rank candidates: against torch, damaged, and on one thread."""
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -7,13 +8,20 @@ import numpy as np
 import pytest
 import torch
 
-from autotune.errors import TableError
+from autotune.device import NVIDIA_H200
 from autotune.search_spaces import networks
 from autotune.search_spaces.flash_attention import hopper_ranking
+from autotune.search_spaces.flash_attention.gluon_hopper import IMPLEMENTATION as GLUON
 from autotune.search_spaces.networks import AGREED, CAUTION, ONE_THREAD, PIECE, Networks
 from autotune.search_spaces.paged_decode import decode_ranking
+from autotune.search_spaces.paged_decode.triton import IMPLEMENTATION as DECODE
+from autotune.shape import AttentionShape, PagedShape
 
 SHIPPED = [decode_ranking, hopper_ranking]
+SHAPES: dict[Any, tuple[Any, Any]] = {
+    decode_ranking: (PagedShape(batch=3, heads=8, max_context=999, head_dim=128), DECODE.space),
+    hopper_ranking: (AttentionShape(batch=3, heads=8, seq_q=999, head_dim=128), GLUON.space),
+}
 
 
 def test_networks_compute_what_torch_does() -> None:
@@ -53,8 +61,32 @@ def test_networks_that_are_damaged_or_gone_are_named(
         (tmp_path / module.NETWORKS).write_bytes(whole[:kept] + bytes(len(whole) - kept))
     monkeypatch.setattr(networks, "files", lambda package: tmp_path)
     module.forget()
-    with pytest.raises(TableError, match=rf"{module.NETWORKS}: is damaged: .*installing the package again"):
-        module.read_networks()
+    shape, space = SHAPES[module]
+    with pytest.warns(RuntimeWarning, match=rf"{module.NETWORKS}: is damaged, so .*installing the package again"):
+        default = space.default(shape, NVIDIA_H200)
+    assert space.why_invalid(default, shape, NVIDIA_H200) is None
+    assert not module.is_ranked(shape, NVIDIA_H200)  # without another warning, which would be an error here
+    monkeypatch.undo()
+    module.forget()
+    assert module.is_ranked(shape, NVIDIA_H200)
+
+
+@pytest.mark.parametrize("flipped", range(-60, 0, 3))
+def test_no_flipped_bit_of_a_files_directory_ends_in_another_error(
+    flipped: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those say, for one, that a file is compressed by a method that nobody knows."""
+    content = bytearray(Path(hopper_ranking.__file__).with_name(hopper_ranking.NETWORKS).read_bytes())
+    content[flipped] ^= 0b01000000
+    content[content.rindex(b"PK\x01\x02") + 10 + flipped % 4] ^= 0b00000101  # the method, and what is beside it
+    (tmp_path / hopper_ranking.NETWORKS).write_bytes(bytes(content))
+    monkeypatch.setattr(networks, "files", lambda package: tmp_path)
+    hopper_ranking.forget()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        hopper_ranking.is_ranked(SHAPES[hopper_ranking][0], NVIDIA_H200)
+    monkeypatch.undo()
+    hopper_ranking.forget()
 
 
 @pytest.mark.parametrize("module", SHIPPED, ids=lambda module: str(module.NETWORKS))

@@ -17,8 +17,9 @@ from autotune.kernels.flash_attention.gluon_hopper_fp8 import launch as launch_m
 from autotune.kernels.flash_attention.gluon_hopper_fp8.launch import launch_bytes
 from autotune.kernels.flash_attention.scales import Scale, check_tensor_scale, dequantize, quantize
 from autotune.registry import implementations_of, load_baselines
-from autotune.search_spaces.flash_attention.gluon_hopper_fp8 import IMPLEMENTATION, ORDERS, shared_bytes
+from autotune.search_spaces.flash_attention.gluon_hopper_fp8 import IMPLEMENTATION, shared_bytes
 from autotune.search_spaces.flash_attention.makespan import estimate, schedule_of
+from autotune.search_spaces.flash_attention.tile_order import ORDERS
 from autotune.shape import AttentionShape, PagedShape
 from autotune.space import Config
 from tests.contract.compiling import compile_sample
