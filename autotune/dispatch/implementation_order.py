@@ -35,9 +35,9 @@ def expected_order(
     Of those that met others in races over shapes of the class, times are expected from these (``expected_times``), and
     the least estimate comes before all that estimate theirs. An estimate counts the rounds of tiles that a shape leaves
     to each multiprocessor, of which races at other shapes tell little. Both were measured on dense attention, each of
-    307 recordings by several implementations left out (the times of estimates were fitted to them, too): the first is
-    0.13 % behind the best in the mean and 18 % at worst, by races alone 0.58 and 32 % (NVIDIA H200 and H100,
-    2026-11-29; ``python -m benchmarks.portfolios --list``).
+    363 recordings by several implementations left out (estimates were fitted to them, too): the first is 0.16 % behind
+    the best in the mean and 15.6 % at worst, by races alone 0.57 and 32 % (NVIDIA H200 and H100, 2026-11-29; ``python
+    -m benchmarks.portfolios --list``).
 
     Args:
         admitted: the implementations in their usual order, which those without times keep.

@@ -2,7 +2,8 @@
 
 The list is a spread subset of a product, over which the models of a class take turns. Their heads and head dims, of 64,
 96, 128, 192 over 128, and 256, are those of models (``autotune.models``, each sourced there, and two named here). Dense
-attention: causal, full, and causal windows of 128, 512, 1024 and 4096, 512 to 32,768 tokens, batches of 1 to 32. Packed
+attention: causal, full, and causal windows of 128, 512, 1024 and 4096, 512 to 32,768 tokens, batches of 1 to 32, and
+as many long causal prompts again, whose tiles' order matters most and is the least known. Packed
 sequences: 4 to 256 of 128 to 2,048 tokens in the mean, even and ragged, causal, full, and causal windows of 128 and
 1024. Paged decode: contexts of 1,024 to 131,072 tokens, even and ragged, pages of 16, 64 and 256, caches of bfloat16
 and float8_e4m3fn. Paged prefill: chunks of 512 to 8,192 tokens at the end of such contexts; its kernel reads no 8-bit
@@ -43,7 +44,7 @@ Windows = tuple[int | None, ...]
 
 DENSE, VARLEN, DECODE, PREFILL = "flash_attention", "flash_attention_varlen", "paged_decode", "paged_prefill"
 USUAL: Final = (128, 128)  # head dims of the classes that have two turns
-COUNTS: Final = {DENSE: 120, VARLEN: 54, DECODE: 120, PREFILL: 60}  # without the small classes
+COUNTS: Final = {DENSE: 160, VARLEN: 54, DECODE: 120, PREFILL: 60}  # without the small classes
 FEATURES: Final = ("window", "softcap", "sinks", "alibi")
 
 LLAMA: Final = get_model("llama-3.1-8b")
@@ -61,6 +62,7 @@ MODELS: Final = (
 )
 BATCHES: Final = (4, 1, 2, 8, 16, 32)
 LENGTHS: Final = (2048, 512, 1024, 1536, 3000, 4096, 8192, 12288, 16384, 32768)
+LONG: Final = (6144, 9216, 14336, 20480, 24576)
 WINDOWS: Final = (1024, 128, 512, 4096)
 SEQUENCES: Final = (64, 4, 16, 256)  # packed
 MEANS: Final = (512, 128, 2048)
@@ -183,7 +185,8 @@ def _layers() -> Iterator[ModelShape]:
 def _points(operation: str) -> dict[str, list[Fields]]:
     """Return the sizes of the main classes, by mask or by what is cached."""
     if operation == DENSE:
-        return {group: list(_dense_points(group != "full", windows)) for group, windows in _masks(WINDOWS)}
+        points = {group: list(_dense_points(group != "full", windows)) for group, windows in _masks(WINDOWS)}
+        return {**points, "long": list(_dense_points(True, (None,), LONG))}
     if operation == VARLEN:
         return {group: list(_packed_points(group != "full", windows)) for group, windows in _masks(PACKED_WINDOWS)}
     pages = itertools.cycle(PAGES)
@@ -200,8 +203,8 @@ def _masks(windows: Windows) -> tuple[tuple[str, Windows], ...]:
     return (("causal", (None,)), ("full", (None,)), ("window", windows))
 
 
-def _dense_points(is_causal: bool, windows: Windows) -> Iterator[Fields]:
-    for length, window, batch in itertools.product(LENGTHS, windows, BATCHES):
+def _dense_points(is_causal: bool, windows: Windows, lengths: Sequence[int] = LENGTHS) -> Iterator[Fields]:
+    for length, window, batch in itertools.product(lengths, windows, BATCHES):
         if window is None or window < length:
             yield {"batch": batch, "seq_q": length, "causal": is_causal} | _window(window)
 
