@@ -94,7 +94,7 @@ def _of_dense(shape: AttentionShape, device: Device) -> Likeness:
     has_window = shape.window is not None
     return Likeness(
         kind=(AttentionShape, ITEM_BYTES[shape.dtype], _width(shape.head_dim), _width(shape.head_dim_v)),
-        features=(shape.causal or has_window, has_window, *_other_features(shape)),
+        features=(shape.causal, has_window, *_other_features(shape)),
         sizes=(
             math.log2(min(MANY_TILES, tiles / device.sm_count)),
             math.log2(shape.seq_q),
@@ -112,7 +112,7 @@ def _of_varlen(shape: VarlenShape, device: Device) -> Likeness:
     has_window = shape.window is not None
     return Likeness(
         kind=(VarlenShape, ITEM_BYTES[shape.dtype], _width(shape.head_dim), _width(shape.head_dim_v)),
-        features=(shape.causal or has_window, has_window, *_other_features(shape)),
+        features=(shape.causal, has_window, *_other_features(shape)),
         sizes=(
             math.log2(min(MANY_TILES, tiles / device.sm_count)),
             math.log2(shape.mean_seq_q),

@@ -200,6 +200,10 @@ def _no_basis(device: Device) -> str:
     return ""
 
 
+def _never(shape: Shape, device: Device) -> bool:
+    return False
+
+
 def _no_estimate(config: Config, shape: Shape, device: Device) -> float | None:
     return None
 
@@ -219,10 +223,12 @@ class Space(Generic[ShapeT]):
     kernel has in their place now: stored rows with that value are still rows of the space.
     ``heuristics(shape, device)`` returns what people write by hand, for a search to measure beside; one that is not
     valid there is passed over. ``default_basis(device)`` returns what chose the default where no time did, such as
-    ``"chosen by compiled resources"``; empty elsewhere. ``estimate(config, shape, device)`` returns the time of a
-    config, in a unit that all implementations share at one shape, or None where that is not known: of the
-    implementations that a shipped portfolio has races of, the one of the least estimate is served before the others
-    that estimate theirs (``autotune.dispatch.implementation_order``).
+    ``"chosen by compiled resources"``; empty elsewhere. ``is_learned(shape, device)`` returns True where the default
+    follows recordings, and no rule: neither tells what the other loses. ``is_preferred(shape, device)`` returns True
+    where an implementation comes before others that no race compared it with. ``estimate(config, shape, device)``
+    returns the time of a config, in a unit that all implementations share at one shape, or None where that is not
+    known: of the implementations that a shipped portfolio has races of, the one of the least estimate is served before
+    the others that estimate theirs (``autotune.dispatch.implementation_order``).
     """
 
     parameters: tuple[Parameter, ...]
@@ -233,6 +239,8 @@ class Space(Generic[ShapeT]):
     heuristics: Callable[[ShapeT, Device], tuple[Config, ...]] = _no_heuristics
     default_basis: Callable[[Device], str] = _no_basis
     estimate: Callable[[Config, ShapeT, Device], float | None] = _no_estimate
+    is_learned: Callable[[ShapeT, Device], bool] = _never
+    is_preferred: Callable[[ShapeT, Device], bool] = _never
 
     def __post_init__(self) -> None:
         if self.default is _FIRST_VALID:

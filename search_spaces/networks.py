@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final, NamedTuple
-from zipfile import BadZipFile
+from zipfile import BadZipFile, is_zipfile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,12 +74,34 @@ def read_arrays(package: str, name: str) -> Mapping[str, NDArray[Any]]:
     """Read the arrays of a file that ships in a package; none of one that is gone or damaged, with a warning."""
     path = files(package) / name
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            return {each: arrays[each] for each in arrays.files}
+        with path.open("rb") as file:
+            if not is_zipfile(file):
+                raise BadZipFile("it is no archive of arrays")
+            with np.load(file, allow_pickle=False) as arrays:
+                found = {each: arrays[each] for each in arrays.files}
+        _check(found)
     except (OSError, ValueError, KeyError, EOFError, RuntimeError, BadZipFile, zlib.error) as error:
-        message = f"{path}: is damaged, so that rules choose defaults: {one_line(error)}; {RESTORE}"
-        warnings.warn(message, RuntimeWarning, stacklevel=2)
+        wrong = "is missing" if isinstance(error, FileNotFoundError) else f"is damaged: {one_line(error)}"
+        warnings.warn(f"{path}: {wrong}, so that rules choose defaults; {RESTORE}", RuntimeWarning, stacklevel=2)
         return {}
+    return found
+
+
+def _check(arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Raise ValueError or KeyError where arrays are no networks."""
+    networks = networks_in(arrays)
+    (features,), (count, _, hidden) = networks.scale.shape, networks.first.shape
+    expected = {
+        **dict.fromkeys(("low", "high", "mean", "scale", "linear"), (features,)),
+        "first": (count, features + 1, hidden),
+        "second": (count, hidden + 1, hidden),
+        "last": (count, hidden),
+    }
+    for name, shape in expected.items():
+        if arrays[name].shape != shape:
+            raise ValueError(f"{name} has the shape {arrays[name].shape}, expected {shape}")
+        if not np.isfinite(arrays[name]).all():
+            raise ValueError(f"{name} has a number that is not finite")
 
 
 def networks_in(arrays: Mapping[str, NDArray[Any]]) -> Networks:

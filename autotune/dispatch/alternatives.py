@@ -134,6 +134,8 @@ class _Choice(NamedTuple):
     portfolio: PortfolioChoice | None
     default: Alternative
     overtaken: str = ""  # the implementation that an estimate put it before
+    is_learned: bool = False  # its space's default
+    is_preferred: bool = False
 
     def serve(self, device: Device, why: str) -> Alternative:
         return self.default if self.portfolio is None else _served(self, self.portfolio, device, why)
@@ -150,6 +152,7 @@ def _choices(
 ) -> list[_Choice]:
     """Return the architecture's portfolio's choice of each implementation, the fastest first where that is known.
 
+    One that is preferred there and that no recording compares with others comes before these (``Space.is_preferred``).
     Where a stored candidate is unfit for the Triton here (``is_adrift``), what a portfolio has comes before the
     defaults that only stand in for it.
     """
@@ -162,7 +165,14 @@ def _choices(
         rivals = [row for row in kin if row.implementation != each.name] or None
         return choose(own, each, shape, device, rivals=rivals, is_first=is_first, polls=polls)
 
-    choices = [_Choice(each, chosen(each, is_first=False), default) for each, default in defaults]
+    choices = [
+        _Choice(
+            *(each, chosen(each, is_first=False), default),
+            is_learned=each.space.is_learned(shape, device),
+            is_preferred=each.space.is_preferred(shape, device),
+        )
+        for each, default in defaults
+    ]
     admitted = [each for each, _ in defaults]
     names, overtaken = expected_order(
         admitted,
@@ -176,6 +186,7 @@ def _choices(
     if overtaken:
         place = names.index(overtaken) - 1
         choices[place] = choices[place]._replace(overtaken=overtaken)
+    choices.sort(key=lambda each: not (each.is_preferred and each.portfolio is None))
     if is_adrift:
         choices.sort(key=lambda each: each.portfolio is None)
     first = choices[0]
@@ -268,7 +279,8 @@ def _served(of: _Choice, choice: PortfolioChoice, device: Device, why: str) -> A
     near = choice.nearest
     has = f"the config that the portfolio of {device.arch} has for {near.shape} on {near.device.name}"
     elsewhere = "" if near.device.model == device.model else f", recorded on {near.device.name}"
-    keeps = f"the space's default, which the portfolio of {device.arch} keeps{elsewhere}"
+    learned = ", learned from recordings" if of.is_learned else ""
+    keeps = f"the space's default{learned}, which the portfolio of {device.arch} keeps{elsewhere}"
     served = keeps if choice.is_default else has
     served += f", estimated faster than {of.overtaken}" if of.overtaken else ""
     name: DefaultName = "space's default" if choice.is_default else "portfolio's default"

@@ -72,6 +72,7 @@ def choose_all(
 ) -> Iterator[PortfolioChoice]:
     """Yield the members that recorded shapes like this one were assigned and that are valid here, the likeliest first.
 
+    What a rule lost tells nothing of a default that is learned there, nor the other way round (``Space.is_learned``).
     Each recorded shape of the class votes for its member by the inverse square of its distance (``likeness``), so that
     a near one outweighs many far ones and two as near do not hang on their order (distance-weighted nearest neighbours;
     Dudani, IEEE Trans. Systems, Man, and Cybernetics 6, 1976). Votes for what cannot run here do not count.
@@ -86,12 +87,17 @@ def choose_all(
             recorded = UNKNOWN
             served: list[Assignment] = []
             if place == 0:
-                served = served_rivals(rivals or (), nearest, shape, device) if is_first else []
+                is_learned = space.is_learned(shape, device)
+                own, others = (
+                    [row for row in some if not row.is_default or space.is_learned(row.shape, row.device) == is_learned]
+                    for some in (rows, rivals or ())
+                )
+                served = served_rivals(others, nearest, shape, device) if is_first else []
                 measured = None if rivals is None else served
-                recorded = left_out_regret(rows, nearest, shape, device, rivals=measured, is_first=is_first)
+                recorded = left_out_regret(own, nearest, shape, device, rivals=measured, is_first=is_first)
             counted = (row for row in served if recorded[0] is not None and row.left_out_time is not None)
-            others = frozenset((row.operation, row.implementation, row.source_hash) for row in counted)
-            expected = Expectation(recorded, implementation, nearest.source_hash, nearest.triton_version, others)
+            sources = frozenset((row.operation, row.implementation, row.source_hash) for row in counted)
+            expected = Expectation(recorded, implementation, nearest.source_hash, nearest.triton_version, sources)
             yield PortfolioChoice(config, member is None, nearest, expected, poll.times)
 
 

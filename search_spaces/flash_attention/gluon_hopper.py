@@ -6,6 +6,7 @@ from typing import Final
 from autotune.implementation import Implementation
 from autotune.search_spaces.flash_attention.gluon_hopper_bounds import reject, supports
 from autotune.search_spaces.flash_attention.gluon_hopper_default import default, estimate
+from autotune.search_spaces.flash_attention.hopper_ranking import is_ranked
 from autotune.search_spaces.sources import SHARED, kernel_files
 from autotune.space import Parameter, Space
 
@@ -25,7 +26,7 @@ PARAMETERS: Final = (
 IMPLEMENTATION: Final = Implementation(
     name="gluon_hopper",
     operation="flash_attention",
-    space=Space(PARAMETERS, reject, default, estimate=estimate),
+    space=Space(PARAMETERS, reject, default, estimate=estimate, is_learned=is_ranked),
     kernel="autotune.kernels.flash_attention.gluon_hopper:KERNEL",
     sources=(
         *kernel_files("flash_attention/gluon_hopper", "forward", "launch", "rings", "schedule", "turns", "weights"),

@@ -184,6 +184,7 @@ IMPLEMENTATION: Final = Implementation(
         heuristics=heuristics,
         default_basis=compiled_tiles.default_basis,
         estimate=estimate,
+        is_learned=hopper_ranking.is_ranked,
     ),
     kernel="autotune.kernels.flash_attention.triton:KERNEL",
     sources=(*kernel_files("flash_attention/triton", "forward", "launch"), *SHARED),

@@ -204,7 +204,12 @@ _FILES: Final = ("forward", "combine", "fold", "queries", "packing", "tile_list"
 IMPLEMENTATION: Final = Implementation(
     name="triton",
     operation="paged_decode",
-    space=Space(PARAMETERS, reject, default, hints, heuristics=heuristics, default_basis=default_basis),
+    space=Space(
+        *(PARAMETERS, reject, default, hints),
+        heuristics=heuristics,
+        default_basis=default_basis,
+        is_learned=is_ranked,
+    ),
     kernel="autotune.kernels.paged_decode.triton:KERNEL",
     supports=why_unsupported,
     batch_invariant=batch_invariant,

@@ -56,13 +56,14 @@ def test_networks_compute_what_torch_does() -> None:
 def test_networks_that_are_damaged_or_gone_are_named(
     kept: int | None, module: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    wrong = "missing" if kept is None else "damaged"
     whole = Path(module.__file__).with_name(module.NETWORKS).read_bytes()
     if kept is not None:
         (tmp_path / module.NETWORKS).write_bytes(whole[:kept] + bytes(len(whole) - kept))
     monkeypatch.setattr(networks, "files", lambda package: tmp_path)
     module.forget()
     shape, space = SHAPES[module]
-    with pytest.warns(RuntimeWarning, match=rf"{module.NETWORKS}: is damaged, so .*installing the package again"):
+    with pytest.warns(RuntimeWarning, match=rf"{module.NETWORKS}: is {wrong}.*so that rules .*again"):
         default = space.default(shape, NVIDIA_H200)
     assert space.why_invalid(default, shape, NVIDIA_H200) is None
     assert not module.is_ranked(shape, NVIDIA_H200)  # without another warning, which would be an error here
@@ -96,3 +97,25 @@ def test_one_thread_computes_a_piece(module: Any) -> None:
         PIECE * inputs * hidden <= ONE_THREAD
         for inputs, hidden in (found.first[0, :-1].shape, found.second[0, :-1].shape)
     )
+
+
+@pytest.mark.parametrize("wrong", ["lacks an array", "has another shape", "is not finite", "is text"])
+def test_arrays_that_are_no_networks_are_damaged(wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = Path(hopper_ranking.__file__).with_name(hopper_ranking.NETWORKS)
+    with np.load(path, allow_pickle=False) as arrays:
+        changed = {name: arrays[name] for name in arrays.files}
+    if wrong == "lacks an array":
+        del changed["first"]
+    elif wrong == "has another shape":
+        changed["second"] = changed["second"][:, 1:]
+    else:
+        changed["last"] = changed["last"] * np.nan
+    np.savez(tmp_path / "changed.npz", **changed)
+    content = b"networks" if wrong == "is text" else (tmp_path / "changed.npz").read_bytes()
+    (tmp_path / hopper_ranking.NETWORKS).write_bytes(content)
+    monkeypatch.setattr(networks, "files", lambda package: tmp_path)
+    hopper_ranking.forget()
+    with pytest.warns(RuntimeWarning, match="is damaged: .*, so that rules choose defaults"):
+        assert not hopper_ranking.is_ranked(SHAPES[hopper_ranking][0], NVIDIA_H200)
+    monkeypatch.undo()
+    hopper_ranking.forget()
