@@ -74,12 +74,12 @@ def _lines(device: str | None, kernel: TunedKernel) -> list[str]:
         *([] if why.row is None else [f"row     {_row_text(why.row, why.baseline)} ({why.origin} table)"]),
         *(f"note    {note}" for note in why.notes),
         *(f"passed  {row}" for row in why.passed_over),
-        *([f"next    {_next_text(device, kernel)}"] if why.is_unrecorded else []),
+        *([f"next    {_next_text(device, kernel)}"] if why.rung == "default" and why.expected_regret is None else []),
     ]
 
 
 def _next_text(device: str | None, kernel: TunedKernel) -> str:
-    """Return what records the best, where nothing is recorded."""
+    """Return what records the best, where nothing recorded says how near it is."""
     is_ours = get_implementation(kernel.operation, kernel.implementation).is_ours
     named = "" if is_ours else f" --implementation {kernel.implementation}"
     where = "here" if device is None else f"on a GPU of {device}" if device in ARCHITECTURES else f"on an {device}"
