@@ -155,7 +155,9 @@ def test_lookup_says_what_to_do_where_nothing_is_recorded(run: Run, tuned: Machi
     command, then = tuning_command("flash_attention", sample.shape()), "finds the best and records it"
     assert f"\nnext    `{command}` on an NVIDIA B200 {then}; from then on that is served there\n" in bare
     assert f"\nnext    `{command} --implementation flex` on a GPU of sm_100 {then}" in flex
-    assert "next" not in run("lookup", "--seq", "700,65536").out  # of an H200 something is
+    assert "next" not in run("lookup").out  # which an H200 recorded
+    far = run("lookup", "--seq", "65536", "--device", "H200").out  # of which nothing recorded says how near the best
+    assert "--seq 65536 --head-dim 128 --dtype bfloat16` on an NVIDIA H200 finds the best" in far
 
 
 def test_lookup_does_not_call_a_replayed_time_measured(run: Run, machine: Machine) -> None:

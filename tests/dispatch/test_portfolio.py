@@ -220,7 +220,7 @@ def test_every_device_of_the_architecture_is_served_it_and_no_other(
     assert "on NVIDIA H100 80GB HBM3 (sm_90): the config that the portfolio of sm_90 has" in served.provenance.reason
     assert served.provenance.default == "portfolio's default"
     tables.cover(sample.assignment(chosen=default_of(sample.shape()), is_default=True))
-    keeps = "the space's default, which the portfolio of sm_90 keeps"
+    keeps = "the space's default, learned from recordings, which the portfolio of sm_90 keeps"
     assert get_kernel(sample.shape(), device=H200).provenance.reason.endswith(keeps)
     recorded_elsewhere = f"{keeps}, recorded on NVIDIA H200"
     assert get_kernel(sample.shape(), device="H100").provenance.reason.endswith(recorded_elsewhere)
