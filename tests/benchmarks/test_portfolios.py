@@ -77,7 +77,9 @@ def test_a_sweep_that_is_left_out_is_served_near_its_best(
     assert f"served           {mean:.3f}x the best in the geometric mean, {worst:.3f}x at worst" in text
     default, _ = served_regret.summary([row.default for row in found])
     assert f"space's default  {default:.3f}x the best" in text
-    assert default > 1.1 * mean
+    assert default <= mean  # it is learned, and counts as learned without the sweep
+    by_hand, _ = served_regret.summary([row.heuristic for row in found])
+    assert by_hand > 1.1 * mean
 
 
 @pytest.mark.parametrize("served", [[1.03, 1.03], [1.0, 1.06], [1.0, math.nan]], ids=str)
