@@ -1,5 +1,6 @@
 """The default of flash attention in Gluon for Hopper: what recordings rank first, and elsewhere a rule."""
 
+from functools import lru_cache
 from typing import Final
 
 from autotune.device import Device
@@ -25,6 +26,7 @@ def default(shape: AttentionShape, device: Device) -> Config:
     return hopper_ranking.first_valid(GLUON, shape, device, reject) or _in_order(shape, device)
 
 
+@lru_cache(maxsize=1024)  # a look-up asks for it several times, and estimates take milliseconds
 def _in_order(shape: AttentionShape, device: Device) -> Config:
     """Return the usual schedule, with fewer rows a tile or in another order where that gains more than estimates err.
 

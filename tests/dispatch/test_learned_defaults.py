@@ -1,4 +1,4 @@
-"""What is expected of a learned default and of a rule, and which implementation few queries are served."""
+"""Expected regrets of learned defaults and of rules, and the implementation that serves few queries."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 
 from autotune.device import NVIDIA_H200
 from autotune.dispatch import get_kernel
-from autotune.search_spaces.flash_attention.triton_split_keys import PREFERRED_SPLITS, default, is_preferred
+from autotune.search_spaces.flash_attention.triton_split_keys import PREFERRED_SPLITS, is_preferred
 from autotune.shape import AttentionShape
 
 H200 = NVIDIA_H200.name
@@ -57,7 +57,10 @@ def test_where_tiles_suffice_or_keys_are_few_they_are_not(fields: dict[str, Any]
     assert get_kernel(shape, device=H200).candidate.implementation != "triton_split_keys"
 
 
-def test_a_preference_follows_the_splits_of_the_default() -> None:
-    for batch in (1, 2, 4, 8, 16, 32):
-        shape = shape_of(batch=batch, heads=8, kv_heads=8, seq_q=16, seq_kv=8192)
-        assert is_preferred(shape, NVIDIA_H200) == (default(shape, NVIDIA_H200).integer("NUM_SPLITS") >= 4)
+def test_a_preference_ends_where_sequences_fill_the_multiprocessors() -> None:
+    """8 KV heads of 4 sequences are 32 programs of 132; of 16 they are 128."""
+    preferred = {
+        batch: is_preferred(shape_of(batch=batch, heads=8, kv_heads=8, seq_q=16, seq_kv=8192), NVIDIA_H200)
+        for batch in (1, 4, 16, 32)
+    }
+    assert preferred == {1: True, 4: True, 16: False, 32: False}
