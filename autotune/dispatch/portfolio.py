@@ -89,7 +89,12 @@ def choose_all(
             if place == 0:
                 is_learned = space.is_learned(shape, device)
                 own, others = (
-                    [row for row in some if not row.is_default or space.is_learned(row.shape, row.device) == is_learned]
+                    [
+                        row
+                        for row in some
+                        if here.is_like(row.likeness)  # as those that count are: most are passed over so
+                        and (not row.is_default or space.is_learned(row.shape, row.device) == is_learned)
+                    ]
                     for some in (rows, rivals or ())
                 )
                 served = served_rivals(others, nearest, shape, device) if is_first else []
